@@ -1,0 +1,259 @@
+//go:build linux
+
+package harness
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Process is a program under test. It is gone when its test ends, with every
+// process it started, and its log is shown when the test failed.
+type Process struct {
+	Name string
+	ID   ProcessID
+
+	logFile string
+	cmd     *exec.Cmd
+	ended   chan struct{}
+	// err is how the process ended; read it after ended is closed.
+	err error
+}
+
+// ProcessID is a process that is told from a later one with the same pid.
+type ProcessID struct {
+	PID int
+	// start is the start time in clock ticks since boot (field 22 of
+	// /proc/PID/stat). Executing another program does not change it.
+	start string
+}
+
+// Start runs a program with exactly the environment env, its output going to a
+// file in dir.
+func Start(t testing.TB, name, dir string, env []string, path string, args ...string) *Process {
+	t.Helper()
+
+	p := &Process{
+		Name:    name,
+		logFile: filepath.Join(dir, name+".log"),
+		cmd:     exec.Command(path, args...),
+		ended:   make(chan struct{}),
+	}
+
+	// a file and not a pipe: it outlives this process, and a child that keeps
+	// it open holds nobody up
+	out, err := os.OpenFile(p.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatalf("log of %s: %v", name, err)
+	}
+	defer out.Close()
+
+	p.cmd.Dir = dir
+	p.cmd.Stdout = out
+	p.cmd.Stderr = out
+	// nil would be the environment of the test
+	p.cmd.Env = append([]string{}, env...)
+	// for the day on which the test dies without its clean-up
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+
+	started := make(chan error, 1)
+	go func() {
+		// the parent of Pdeathsig is the thread that started the process
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			p.err = p.cmd.Wait()
+			close(p.ended)
+		}
+	}()
+	err = <-started
+	if err != nil {
+		t.Fatalf("starting %s: %v", name, err)
+	}
+
+	stat, err := readStat(p.cmd.Process.Pid)
+	if err != nil {
+		t.Errorf("%s ended at once: %v", name, err)
+	}
+	p.ID = ProcessID{PID: p.cmd.Process.Pid, start: stat.start}
+
+	t.Cleanup(func() {
+		p.Kill()
+		if t.Failed() {
+			t.Logf("log of %s (pid %d):\n%s", name, p.ID.PID, tail(p.Log(), 200))
+		}
+	})
+
+	return p
+}
+
+// Log is what the process has written so far.
+func (p *Process) Log() string {
+	b, err := os.ReadFile(p.logFile)
+	if err != nil {
+		return err.Error()
+	}
+
+	return string(b)
+}
+
+// Running says whether the process has not ended.
+func (p *Process) Running() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// Kill ends the process and all it started, at once and without a chance to
+// clean up, and waits until it is gone.
+func (p *Process) Kill() {
+	family := append(p.Descendants(), p.ID)
+	for _, id := range family {
+		id.kill()
+	}
+	<-p.ended
+}
+
+// KillAlone kills the process as Kill does but leaves its children to their
+// fate.
+func (p *Process) KillAlone() {
+	p.ID.kill()
+	<-p.ended
+}
+
+// Terminate sends SIGTERM and returns how long the process took to exit; it is
+// an error when that was longer than limit or the exit code is not 0.
+func (p *Process) Terminate(limit time.Duration) (time.Duration, error) {
+	begin := time.Now()
+	err := p.cmd.Process.Signal(syscall.SIGTERM)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", p.Name, err)
+	}
+
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-p.ended:
+	case <-timer.C:
+		return time.Since(begin), fmt.Errorf("%s still runs %v after SIGTERM", p.Name, limit)
+	}
+	if p.err != nil {
+		return time.Since(begin), fmt.Errorf("%s ended by SIGTERM: %w", p.Name, p.err)
+	}
+
+	return time.Since(begin), nil
+}
+
+// Descendants are the running children of the process, their children, and so
+// on.
+func (p *Process) Descendants() []ProcessID {
+	children := map[int][]ProcessID{}
+	entries, _ := filepath.Glob("/proc/[0-9]*")
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(filepath.Base(entry))
+		if err != nil {
+			continue
+		}
+		stat, err := readStat(pid)
+		if err != nil {
+			continue // it ended meanwhile
+		}
+		children[stat.parent] = append(children[stat.parent], ProcessID{PID: pid, start: stat.start})
+	}
+
+	var found []ProcessID
+	next := []ProcessID{p.ID}
+	for len(next) > 0 {
+		id := next[0]
+		next = append(next[1:], children[id.PID]...)
+		found = append(found, children[id.PID]...)
+	}
+
+	return found
+}
+
+// Alive says whether the process still runs. One that only waits for its parent
+// to take note of its end does not.
+func (id ProcessID) Alive() bool {
+	stat, err := readStat(id.PID)
+
+	return err == nil && stat.start == id.start && stat.state != "Z" && stat.state != "X"
+}
+
+func (id ProcessID) String() string {
+	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", id.PID))
+	if err != nil {
+		return strconv.Itoa(id.PID)
+	}
+
+	return fmt.Sprintf("%d (%s)", id.PID, bytes.TrimSpace(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
+}
+
+func (id ProcessID) kill() {
+	if id.Alive() {
+		_ = syscall.Kill(id.PID, syscall.SIGKILL)
+	}
+}
+
+// procStat is the part of /proc/PID/stat that is of use here (proc(5)).
+type procStat struct {
+	state  string
+	parent int
+	start  string
+}
+
+func readStat(pid int) (procStat, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return procStat{}, err
+	}
+
+	// the second field is the program's name in parentheses and may itself
+	// hold spaces and parentheses
+	_, rest, ok := cutLast(string(b), ") ")
+	fields := strings.Fields(rest)
+	if !ok || len(fields) < 20 {
+		return procStat{}, errors.New("unreadable stat")
+	}
+	parent, err := strconv.Atoi(fields[1])
+	if err != nil {
+		return procStat{}, err
+	}
+
+	return procStat{state: fields[0], parent: parent, start: fields[19]}, nil
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+
+	return s[:i], s[i+len(sep):], true
+}
+
+// tail is the last lines of a text.
+func tail(s string, lines int) string {
+	all := strings.SplitAfter(s, "\n")
+	if len(all) <= lines {
+		return s
+	}
+
+	return fmt.Sprintf("… %d lines left out\n%s", len(all)-lines, strings.Join(all[len(all)-lines:], ""))
+}
