@@ -15,6 +15,7 @@ type Config struct {
 	Interval time.Duration
 
 	// LogFile is a path, or one of stdout, stderr and discard; empty is stderr.
+	// Lines are appended.
 	LogFile string
 	// LogLevel is a logrus level; never empty.
 	LogLevel string
@@ -44,10 +45,12 @@ type Config struct {
 	BrokerProvisioningPassword     string
 	BrokerProvisioningPasswordFile string
 
-	// CertDenyList are patterns that no name in a CSR may match.
+	// CertDenyList are patterns, compiled to ignore case, that no name in a CSR
+	// may match; never empty.
 	CertDenyList []*regexp.Regexp
 
-	// JWTVerifyCert is a file or a hex ed25519 public key.
+	// JWTVerifyCert is a file, or where no such file exists a hex ed25519 public
+	// key.
 	JWTVerifyCert string
 	// JWTSigningKey and JWTSigningToken are paths, read again for every node.
 	JWTSigningKey   string
@@ -71,6 +74,11 @@ type Config struct {
 	Versions Versions
 
 	Features Features
+
+	// file and lines say where a key was set, for problems found later; both
+	// are empty in a Config that no file made.
+	file  string
+	lines map[string]int
 }
 
 // Features are the parts of the sequence that are on.
@@ -82,7 +90,8 @@ type Features struct {
 }
 
 // Helper says how the site's helper is started. Command is set for an exec
-// helper, Plugin for a plugin, never both.
+// helper, Plugin for a plugin, never both; with neither the daemon cannot run.
+// The limits are set for both kinds.
 type Helper struct {
 	// CommandLine is an exec helper as it stands in the file, Command the same
 	// split as a shell would.
@@ -92,7 +101,7 @@ type Helper struct {
 	// Plugin is the path of a plugin, Args its arguments.
 	Plugin string
 	Args   []string
-	// SHA256 is the hex checksum the plugin's file must have; empty is any.
+	// SHA256 is the lower-case hex checksum the plugin's file must have; empty is any.
 	SHA256 string
 	// Env are additional environment variables of the plugin.
 	Env map[string]string
@@ -112,7 +121,7 @@ type State struct {
 	NATS StateNATS
 }
 
-// StateNATS is a connection to the main account.
+// StateNATS is a connection to the main account; without Servers there is none.
 type StateNATS struct {
 	Servers   []string
 	TokenFile string
