@@ -5,7 +5,7 @@ go 1.26
 require (
 	github.com/hashicorp/go-hclog v1.6.3
 	github.com/hashicorp/go-plugin v1.8.0
-	github.com/kballard/go-shellquote v0.0.0-20180428030007-95032a82bc51
+	github.com/sirupsen/logrus v1.9.4
 	google.golang.org/grpc v1.81.0
 	google.golang.org/protobuf v1.36.12
 )

@@ -33,6 +33,8 @@
 //   INTERNAL, UNKNOWN, DATA_LOSS, ALREADY_EXISTS
 //       A fault of the helper. The pass fails and is counted.
 //
+// A message is at most 4 MiB either way. Every call has a deadline.
+//
 // Field numbers and names of v1 are never changed or reused; v1 only grows. A
 // helper ignores fields it does not know.
 
@@ -67,8 +69,8 @@ const (
 	// ConfigureNode may answer with a version (Configure.version); a helper of
 	// the older kind decides so. Never together with CAPABILITY_DECIDE_RELEASE.
 	Capability_CAPABILITY_CONFIGURE_WITH_VERSION Capability = 3
-	// The node's provisioning token claims are passed as the node sent them
-	// (Node.provisioning_jwt). Granted only to the host's own exec adapter.
+	// The claims of the node's provisioning JWT are passed as the node sent them
+	// (Node.raw_claims_json). Granted only to the host's own exec adapter.
 	Capability_CAPABILITY_RAW_CLAIMS Capability = 4
 )
 

@@ -33,6 +33,8 @@
 //   INTERNAL, UNKNOWN, DATA_LOSS, ALREADY_EXISTS
 //       A fault of the helper. The pass fails and is counted.
 //
+// A message is at most 4 MiB either way. Every call has a deadline.
+//
 // Field numbers and names of v1 are never changed or reused; v1 only grows. A
 // helper ignores fields it does not know.
 
