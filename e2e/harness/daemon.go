@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +18,9 @@ import (
 
 	"sigs.k8s.io/yaml"
 )
+
+// terminateLimit is how long the daemon may take to exit.
+const terminateLimit = 2 * time.Second
 
 // Site is the value of the site label on the metrics of every daemon.
 const Site = "e2e"
@@ -27,6 +31,8 @@ type Daemon struct {
 	PIDFile string
 	// Monitor is the base URL of its metrics and health pages.
 	Monitor string
+	// TempDir is what TMPDIR says.
+	TempDir string
 }
 
 // DaemonOptions say what a daemon runs with.
@@ -38,11 +44,13 @@ type DaemonOptions struct {
 	Config map[string]any
 	// ChoriaConfig is the path of the Choria client configuration.
 	ChoriaConfig string
-	// Env is the whole environment.
-	Env []string
+	// BareEnvironment starts the daemon with no environment at all; else it has
+	// a TMPDIR of its own and nothing else.
+	BareEnvironment bool
 }
 
-// StartDaemon starts the provisioner.
+// StartDaemon starts the provisioner. One that still runs at the end of its test
+// is terminated as TerminateDaemon does.
 func StartDaemon(t testing.TB, bin Binaries, opts DaemonOptions) *Daemon {
 	t.Helper()
 
@@ -72,9 +80,23 @@ func StartDaemon(t testing.TB, bin Binaries, opts DaemonOptions) *Daemon {
 	d := &Daemon{
 		PIDFile: filepath.Join(dir, "provisioner.pid"),
 		Monitor: "http://127.0.0.1:" + strconv.Itoa(port),
+		TempDir: filepath.Join(dir, "tmp"),
 	}
-	d.Process = Start(t, opts.Name, dir, opts.Env, bin.Provisioner,
+	err = os.Mkdir(d.TempDir, 0o700)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var env []string
+	if !opts.BareEnvironment {
+		env = []string{"TMPDIR=" + d.TempDir}
+	}
+	d.Process = Start(t, opts.Name, dir, env, bin.Provisioner,
 		"run", "--config", file, "--choria-config", opts.ChoriaConfig, "--pid", d.PIDFile)
+	t.Cleanup(func() {
+		if d.Running() {
+			TerminateDaemon(t, d)
+		}
+	})
 
 	return d
 }
@@ -120,44 +142,34 @@ func (d *Daemon) ExpectMetric(name string, want float64) error {
 	return nil
 }
 
-// Ready is an error until the daemon says that it is ready.
-func (d *Daemon) Ready() error {
-	if !d.Running() {
-		return fmt.Errorf("the daemon ended: %v", d.err)
-	}
-
-	client := http.Client{Timeout: 2 * time.Second}
-	response, err := client.Get(d.Monitor + "/readyz")
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(response.Body)
-		return errors.New(strings.TrimSpace(string(body)))
-	}
-
-	return nil
-}
-
-// ExpectStopped checks what a daemon leaves behind: nothing. The family is what
-// Descendants said while it ran.
-func (d *Daemon) ExpectStopped(t testing.TB, family []ProcessID) {
+// TerminateDaemon sends SIGTERM and checks that the daemon exits in time and
+// leaves nothing: no process that it started, no pid file, no temporary files.
+// Each of programs must be part of the command line of a process that it had.
+func TerminateDaemon(t testing.TB, d *Daemon, programs ...string) {
 	t.Helper()
 
-	for _, id := range family {
-		// the kernel may still be at it when the daemon's exit is known
-		Eventually(t, time.Second, fmt.Sprintf("end of process %s", id), func() error {
-			if id.Alive() {
-				return errors.New("it runs")
-			}
-			return nil
-		})
+	family := d.Descendants()
+	for _, program := range programs {
+		if !slices.ContainsFunc(family, func(id ProcessID) bool { return strings.Contains(id.Command(), program) }) {
+			t.Errorf("%s runs no %s, but %v", d.Name, program, family)
+		}
 	}
 
-	_, err := os.Stat(d.PIDFile)
+	took, err := d.Terminate(terminateLimit)
+	if err != nil {
+		t.Error(err)
+	}
+	t.Logf("%s exited after %v", d.Name, took.Round(time.Millisecond))
+
+	// the kernel may still be at it when the daemon's exit is known
+	ExpectGone(t, time.Second, family)
+	_, err = os.Stat(d.PIDFile)
 	if !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("pid file after the end: %v", err)
+		t.Errorf("pid file of %s after its end: %v", d.Name, err)
+	}
+	left, err := os.ReadDir(d.TempDir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("temporary files of %s after its end: %v, %v", d.Name, left, err)
 	}
 }
 

@@ -5,8 +5,12 @@ package harness
 import (
 	"bufio"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -58,10 +62,28 @@ func (n *Node) Read(name string) (string, error) {
 	return string(b), err
 }
 
-// Starts is how often the server started in its process. The log tells: a
-// process that executes its program again keeps its pid.
-func (n *Node) Starts() int {
-	return strings.Count(n.Log(), "Starting Choria server")
+// NodeStart is one start of a server within its process.
+type NodeStart struct {
+	PID          int
+	Provisioning bool
+}
+
+// startLine is what the server logs when it starts.
+var startLine = regexp.MustCompile(`msg="Starting Choria server" .*\bpid=(\d+) provisioning=(true|false)`)
+
+// Starts are the starts of the server, as its log tells them: a process that
+// executes its program again keeps its pid and start time.
+func (n *Node) Starts() []NodeStart {
+	var starts []NodeStart
+	for _, match := range startLine.FindAllStringSubmatch(n.Log(), -1) {
+		pid, err := strconv.Atoi(match[1])
+		if err != nil {
+			continue
+		}
+		starts = append(starts, NodeStart{PID: pid, Provisioning: match[2] == "true"})
+	}
+
+	return starts
 }
 
 // Configuration reads the configuration file that the provision agent wrote.
@@ -87,4 +109,36 @@ func (n *Node) Configuration() (map[string]string, error) {
 	}
 
 	return settings, scanner.Err()
+}
+
+// ExpectReexecuted checks that the process that was started is still the one
+// that runs, and that it executed its program once more, to leave provisioning
+// mode.
+func (n *Node) ExpectReexecuted(t testing.TB) {
+	t.Helper()
+
+	if !n.ID.Alive() {
+		t.Errorf("process %d of %s ended", n.ID.PID, n.Identity)
+	}
+	want := []NodeStart{{PID: n.ID.PID, Provisioning: true}, {PID: n.ID.PID, Provisioning: false}}
+	if got := n.Starts(); !slices.Equal(got, want) {
+		t.Errorf("starts of %s: %+v, not %+v", n.Identity, got, want)
+	}
+}
+
+// ExpectConfiguration checks the configuration file on the node's disk: the
+// settings given, in which {identity} and {directory} stand for the node's own,
+// and nothing else.
+func (n *Node) ExpectConfiguration(t testing.TB, settings map[string]string) {
+	t.Helper()
+
+	got, err := n.Configuration()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	want := fill(settings, n.Identity, n.Dir)
+	if !maps.Equal(got, want) {
+		t.Errorf("configuration of %s:\n%v\nnot\n%v", n.Identity, got, want)
+	}
 }

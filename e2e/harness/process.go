@@ -3,7 +3,6 @@
 package harness
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -196,18 +195,37 @@ func (id ProcessID) Alive() bool {
 	return err == nil && stat.start == id.start && stat.state != "Z" && stat.state != "X"
 }
 
-func (id ProcessID) String() string {
+// Command is the command line of the process; empty when it ended.
+func (id ProcessID) Command() string {
 	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", id.PID))
 	if err != nil {
-		return strconv.Itoa(id.PID)
+		return ""
 	}
 
-	return fmt.Sprintf("%d (%s)", id.PID, bytes.TrimSpace(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
+	return strings.TrimSpace(strings.ReplaceAll(string(cmdline), "\x00", " "))
+}
+
+func (id ProcessID) String() string {
+	return fmt.Sprintf("%d (%s)", id.PID, id.Command())
 }
 
 func (id ProcessID) kill() {
 	if id.Alive() {
 		_ = syscall.Kill(id.PID, syscall.SIGKILL)
+	}
+}
+
+// ExpectGone checks that processes end within limit.
+func ExpectGone(t testing.TB, limit time.Duration, ids []ProcessID) {
+	t.Helper()
+
+	for _, id := range ids {
+		Eventually(t, limit, "end of process "+id.String(), func() error {
+			if id.Alive() {
+				return errors.New("it runs")
+			}
+			return nil
+		})
 	}
 }
 
