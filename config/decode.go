@@ -58,7 +58,7 @@ func (doc *document) fields() []field {
 		{key: "timeout", decode: text(&doc.helperTimeout)},
 		{key: "start_timeout", decode: text(&doc.startTimeout)},
 		{key: "max_in_flight", decode: integer(&h.MaxInFlight)},
-		{key: "mtls", decode: text(&h.MTLS)},
+		{key: "mtls", decode: textOrOff(&h.MTLS)},
 		{key: "config", decode: rawObject(&h.Config)},
 	}
 
@@ -187,7 +187,8 @@ func object(fields []field) decodeFunc {
 	}
 }
 
-// itemKey is the name under which the line of an item of a list is kept.
+// itemKey is the name under which the line of an item of a list is kept, if the
+// item is a string.
 func itemKey(key string, i int) string { return fmt.Sprintf("%s[%d]", key, i) }
 
 func join(parent, key string) string {
@@ -201,8 +202,11 @@ func join(parent, key string) string {
 func suggest(unknown string, fields []field) string {
 	unknown = strings.ToLower(unknown)
 
-	// A third of a key may be wrong, and no more than three characters.
-	nearest, distance := "", min(3, len(unknown)/3)+1
+	// Two characters may be wrong, as in a swap, and three of a long key.
+	nearest, distance := "", 3
+	if len(unknown) > 8 {
+		distance = 4
+	}
 	for _, f := range fields {
 		if n := levenshtein.ComputeDistance(unknown, f.key); n < distance {
 			nearest, distance = f.key, n
@@ -226,6 +230,17 @@ func text(into *string) decodeFunc {
 	}
 }
 
+// textOrOff is text that may be the word off, which YAML 1.1 takes for a boolean.
+func textOrOff(into *string) decodeFunc {
+	return func(d *decoder, v value) {
+		if string(v.raw) == "false" {
+			*into = "off"
+			return
+		}
+		text(into)(d, v)
+	}
+}
+
 func texts(into *[]string) decodeFunc {
 	return func(d *decoder, v value) {
 		var raw []json.RawMessage
@@ -238,6 +253,7 @@ func texts(into *[]string) decodeFunc {
 		for i, item := range raw {
 			if kind(item) == "null" || json.Unmarshal(item, &items[i]) != nil {
 				d.add(Error, itemLine(v.node, i), v.key, "item %d must be a string, and the file has %s%s", i+1, kind(item), quoteHint(item))
+				continue
 			}
 			d.lines[itemKey(v.key, i)] = itemLine(v.node, i)
 		}

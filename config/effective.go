@@ -164,7 +164,12 @@ func (s State) effective() *effectiveState {
 func (c Config) denyPatterns() []string {
 	patterns := make([]string, len(c.CertDenyList))
 	for i, re := range c.CertDenyList {
-		patterns[i] = strings.TrimPrefix(re.String(), ignoreCase)
+		pattern := strings.TrimPrefix(re.String(), ignoreCase)
+		if stripSlashes(pattern) != pattern {
+			// Its slashes are meant, and would be taken off again.
+			pattern = "/" + pattern + "/"
+		}
+		patterns[i] = pattern
 	}
 	return patterns
 }

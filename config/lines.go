@@ -2,6 +2,8 @@ package config
 
 import (
 	"bytes"
+	"errors"
+	"io"
 
 	"gopkg.in/yaml.v3"
 )
@@ -20,20 +22,26 @@ type place struct {
 }
 
 // parseLines reads the file a second time, for the lines only; second is the
-// line of a second document, 0 when there is none. The values come from
-// another parser, so a file that this one cannot read merely has no lines.
-func parseLines(data []byte) (root *yaml.Node, second int) {
+// line of a second document, 0 when there is none. The values come from another
+// parser, so an error here is no error of the file: that one stops, without a
+// word, at the first line that cannot go on with its map.
+func parseLines(data []byte) (root *yaml.Node, second int, err error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 
 	var first, next yaml.Node
-	if dec.Decode(&first) != nil {
-		return nil, 0
-	}
-	if dec.Decode(&next) == nil && len(next.Content) > 0 {
-		second = next.Content[0].Line
+	if err := dec.Decode(&first); err != nil {
+		return nil, 0, err
 	}
 
-	return &first, second
+	err = dec.Decode(&next)
+	switch {
+	case errors.Is(err, io.EOF):
+		return &first, 0, nil
+	case err != nil:
+		return &first, 0, err
+	default:
+		return &first, next.Content[0].Line, nil
+	}
 }
 
 // places are the keys of a mapping. Where a key is given more than once, by

@@ -73,13 +73,18 @@ func (d *decoder) decode(doc *document, data []byte) bool {
 		return false
 	}
 
-	root, second := parseLines(data)
-	if second > 0 {
+	root, second, err := parseLines(data)
+	switch {
+	case err != nil:
+		line, message := describeSyntax(err)
+		d.add(Warning, line, "", "may not be read from here on, compare with check --json: %s", message)
+	case second > 0:
 		d.add(Warning, second, "", "a second YAML document starts here and is ignored: remove the --- before it")
 	}
 
 	switch kind(raw) {
 	case "null":
+		d.problems = nil
 		d.add(Error, 0, "", "the file is empty: it must at least name a helper")
 		return false
 	case "a map":
@@ -100,6 +105,11 @@ func describeSyntax(err error) (int, string) {
 		m = []string{"", "", err.Error()}
 	}
 	line, _ := strconv.Atoi(m[1])
+	// Errors of the parser, unlike those of its scanner, count from 0, and 0 is
+	// left out.
+	if regexp.MustCompile(`^did not find expected (<document start>|node content|key$|'[,-])`).MatchString(m[2]) {
+		line++
+	}
 
 	switch {
 	case strings.Contains(m[2], "unknown anchor"):
@@ -109,6 +119,7 @@ func describeSyntax(err error) (int, string) {
 	case strings.Contains(m[2], "found unknown escape character"):
 		return line, "is not valid YAML: found unknown escape character; a pattern with \\ needs single quotes"
 	default:
-		return line, "is not valid YAML: " + m[2]
+		quoted := regexp.MustCompile("(?s)`.*`")
+		return line, "is not valid YAML: " + quoted.ReplaceAllLiteralString(m[2], masked)
 	}
 }

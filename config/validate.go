@@ -172,21 +172,7 @@ func (d *decoder) validateNetwork(c *Config) {
 func (d *decoder) validateFeatures(doc *document) {
 	c := &doc.Config
 
-	patterns := doc.certDenyList
-	if len(patterns) == 0 {
-		patterns = defaultDenyList()
-	}
-	for i, pattern := range patterns {
-		re, err := compileDeny(pattern)
-		switch {
-		case err != nil:
-			d.add(Error, d.lines[itemKey("cert_deny_list", i)], "cert_deny_list", "item %d is not a regular expression: %v", i+1, err)
-			continue
-		case pattern == "":
-			d.add(Warning, d.lines[itemKey("cert_deny_list", i)], "cert_deny_list", "item %d is empty and denies every name", i+1)
-		}
-		c.CertDenyList = append(c.CertDenyList, re)
-	}
+	c.CertDenyList = d.denyList(doc.certDenyList)
 
 	if c.Features.PKI && c.Features.ED25519 {
 		d.fail("features.ed25519", "cannot be on together with features.pki: turn one of them off")
@@ -204,17 +190,52 @@ func (d *decoder) validateFeatures(doc *document) {
 	}
 }
 
-// compileDeny compiles a pattern, without case and perhaps between slashes as
-// the older provisioner took them.
-func compileDeny(pattern string) (*regexp.Regexp, error) {
-	if len(pattern) > 1 && strings.HasPrefix(pattern, "/") && strings.HasSuffix(pattern, "/") {
-		pattern = pattern[1 : len(pattern)-1]
+// denyList compiles the patterns of the file, or the default ones.
+func (d *decoder) denyList(patterns []string) []*regexp.Regexp {
+	var list []*regexp.Regexp
+	if len(patterns) == 0 {
+		for _, pattern := range defaultDenyList() {
+			list = append(list, regexp.MustCompile(ignoreCase+pattern))
+		}
+		return list
 	}
+
+	for i, pattern := range patterns {
+		if !d.has(itemKey("cert_deny_list", i)) {
+			continue // No string, as was said.
+		}
+		line := d.lines[itemKey("cert_deny_list", i)]
+
+		re, err := compileDeny(pattern)
+		if err != nil {
+			d.add(Error, line, "cert_deny_list", "item %d is not a regular expression: %v", i+1, err)
+			continue
+		}
+		if stripSlashes(pattern) == "" {
+			d.add(Warning, line, "cert_deny_list", "item %d is empty and denies every name", i+1)
+		}
+		list = append(list, re)
+	}
+
+	return list
+}
+
+// compileDeny compiles a pattern to ignore case.
+func compileDeny(pattern string) (*regexp.Regexp, error) {
+	pattern = stripSlashes(pattern)
 	// First as it stands, for an error that shows what the file says.
 	if _, err := regexp.Compile(pattern); err != nil {
 		return nil, err
 	}
 	return regexp.Compile(ignoreCase + pattern)
+}
+
+// stripSlashes takes off the slashes that may stand around a pattern.
+func stripSlashes(pattern string) string {
+	if len(pattern) > 1 && strings.HasPrefix(pattern, "/") && strings.HasSuffix(pattern, "/") {
+		return pattern[1 : len(pattern)-1]
+	}
+	return pattern
 }
 
 // ignoreCase starts every pattern of the deny list.
@@ -244,7 +265,7 @@ func (d *decoder) validateStateNATS(n StateNATS) {
 		d.fail("state.nats", "has no servers: list those of the main account, such as nats://broker.example.net:4222")
 	}
 	for i, server := range n.Servers {
-		if strings.TrimSpace(server) == "" {
+		if d.has(itemKey("state.nats.servers", i)) && strings.TrimSpace(server) == "" {
 			d.add(Error, d.lines[itemKey("state.nats.servers", i)], "state.nats.servers", "item %d is empty", i+1)
 		}
 	}
