@@ -1,0 +1,34 @@
+package host
+
+import "errors"
+
+var (
+	// ErrNotAnswered is a call to which the node sent no reply in time.
+	ErrNotAnswered = errors.New("not answered")
+	// ErrLocked is a node that another provisioner works on; the node keeps
+	// that lock for two minutes after the other's last call
+	// (go-choria, provision agent, LockWindow).
+	ErrLocked = errors.New("locked by another provisioner")
+	// ErrTwins is a call that more than one machine answered: twins, or an
+	// impostor, since any waiting node can listen to provisioning.node.>.
+	ErrTwins = errors.New("more than one machine answers under this identity: twins or an impostor")
+	// ErrPaused is work that ended because the gate was paused.
+	ErrPaused = errors.New("paused")
+	// ErrDisconnected is a call that was in flight when the connection to the
+	// broker dropped.
+	ErrDisconnected = errors.New("connection to the broker dropped")
+	// ErrHelperUnavailable is a helper that cannot answer now: the node waits,
+	// nothing is wrong with it.
+	ErrHelperUnavailable = errors.New("helper unavailable")
+)
+
+// ReplyError is a reply with a status code other than OK.
+type ReplyError struct {
+	// Code is the mcorpc status code: 1 aborted, 2 unknown action, 3 missing
+	// data, 4 invalid data, 5 unknown error.
+	Code int
+	// Message is what the node said.
+	Message string
+}
+
+func (e *ReplyError) Error() string { return e.Message }
