@@ -33,9 +33,13 @@ func Serve(p *Plugin) {
 		os.Exit(1)
 	}
 
-	// go-plugin replaces os.Stderr; the logger keeps the real one, where the
-	// host reads levels.
-	log := newLogger(p.Name, os.Stderr)
+	// While it serves, go-plugin sends what is written to os.Stdout and os.Stderr
+	// over gRPC. The logger keeps the real standard error, where the host reads
+	// levels, and what the plugin says afterwards must still come out.
+	stdout, stderr := os.Stdout, os.Stderr
+	defer func() { os.Stdout, os.Stderr = stdout, stderr }()
+
+	log := newLogger(p.Name, stderr)
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig: Handshake(),
 		Plugins:         plugin.PluginSet{pluginName: &registration{plugin: p}},

@@ -219,7 +219,7 @@ func (i *instance) explain(ctx context.Context, err error) error {
 		why = append(why, "a plugin whose gRPC has no go-plugin mTLS needs mtls: off")
 	}
 	if last := i.proc.lastWords(); last != "" {
-		why = append(why, "last line on standard error: "+last)
+		why = append(why, "last on standard error: "+last)
 	}
 	if len(why) == 0 {
 		return err
@@ -232,10 +232,10 @@ func (i *instance) explain(ctx context.Context, err error) error {
 func (i *instance) endedEarly() bool {
 	select {
 	case <-i.proc.exited:
-		return true
 	case <-time.After(drainTime):
-		return false
 	}
+
+	return i.proc.endedByItself()
 }
 
 func exitText(err error) string {

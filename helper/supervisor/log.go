@@ -3,6 +3,7 @@ package supervisor
 import (
 	"encoding/json"
 	"io"
+	"strings"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/sirupsen/logrus"
@@ -11,39 +12,40 @@ import (
 // maxLine is how many bytes of a line of a helper's output are kept.
 const maxLine = 64 << 10
 
-// logLine logs a line of a helper's standard error: one that hclog wrote as
-// JSON with its level and fields, any other as it is, at level info.
-func logLine(log *logrus.Entry, line string, cut bool) {
+// logLine logs a line of a helper's output: one that hclog wrote as JSON with
+// its level and fields, any other as it is, at level info. It returns the text
+// if that may explain an end: anything but hclog's levels up to info.
+func logLine(log *logrus.Entry, line string, cut bool) (lastWords string) {
 	if cut {
 		log.Warnf("%s (cut: the line is longer than %d bytes)", line, maxLine)
-		return
+		return line
 	}
 
 	var entry map[string]any
-	if json.Unmarshal([]byte(line), &entry) != nil {
-		log.Info(line)
-		return
-	}
+	err := json.Unmarshal([]byte(line), &entry)
 	msg, ok := entry["@message"].(string)
-	if !ok {
+	if err != nil || !ok {
 		log.Info(line)
-		return
+		return line
 	}
 
 	name, _ := entry["@level"].(string)
 	level := levelOf(hclog.LevelFromString(name))
-	if !log.Logger.IsLevelEnabled(level) {
-		return
+	if log.Logger.IsLevelEnabled(level) {
+		// The host's own fields say whose line this is; a helper cannot replace them.
+		fields := logrus.Fields{}
+		for k, v := range entry {
+			if _, taken := log.Data[k]; !taken && !strings.HasPrefix(k, "@") {
+				fields[k] = v
+			}
+		}
+		log.WithFields(fields).Log(level, msg)
+	}
+	if level <= logrus.WarnLevel {
+		return msg
 	}
 
-	// The host's own fields say whose line this is; a helper cannot replace them.
-	fields := logrus.Fields{}
-	for k, v := range entry {
-		if _, taken := log.Data[k]; !taken && k[:min(1, len(k))] != "@" {
-			fields[k] = v
-		}
-	}
-	log.WithFields(fields).Log(level, msg)
+	return ""
 }
 
 func levelOf(l hclog.Level) logrus.Level {

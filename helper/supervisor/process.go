@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -154,10 +155,11 @@ func (p *process) readStdout(r io.Reader) {
 
 func (p *process) readStderr(r io.Reader) {
 	w := lines.NewWriter(maxLine, func(line string, cut bool) {
-		p.mu.Lock()
-		p.lastLine = line
-		p.mu.Unlock()
-		logLine(p.log, line, cut)
+		if words := logLine(p.log, line, cut); words != "" {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.lastLine = words
+		}
 	})
 	_, _ = io.Copy(w, r)
 	w.Flush()
@@ -169,7 +171,7 @@ func (p *process) output(stream string) *lines.Writer {
 	return lines.NewWriter(maxLine, func(line string, cut bool) { logLine(log, line, cut) })
 }
 
-// lastWords is the last line on standard error, for the message about an early end.
+// lastWords is the last telling line on standard error.
 func (p *process) lastWords() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -191,6 +193,23 @@ func (p *process) hasExited() bool {
 	default:
 		return false
 	}
+}
+
+// endedByItself says whether the process has ended, and not because it was
+// killed here.
+func (p *process) endedByItself() bool {
+	if !p.hasExited() {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	var exit *exec.ExitError
+	if p.killed && errors.As(p.err, &exit) {
+		ws, ok := exit.Sys().(syscall.WaitStatus)
+		return ok && ws.Signal() != syscall.SIGKILL
+	}
+	return true
 }
 
 // Kill implements runner.Runner: the process and its children are gone at once,
