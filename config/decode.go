@@ -145,6 +145,11 @@ func (d *decoder) has(key string) bool {
 	return ok
 }
 
+// refused is whether the value of the key was refused already.
+func (d *decoder) refused(key string) bool {
+	return slices.ContainsFunc(d.problems, func(p Problem) bool { return p.Key == key && p.Severity == Error })
+}
+
 // object decodes a map key by key, in the order and with the folding of
 // encoding/json, which the older loader used: of two spellings of one key the
 // lower-case one sorts last and wins.

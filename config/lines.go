@@ -29,7 +29,11 @@ func parseLines(data []byte) (root *yaml.Node, second int, err error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 
 	var first, next yaml.Node
-	if err := dec.Decode(&first); err != nil {
+	err = dec.Decode(&first)
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, 0, nil
+	case err != nil:
 		return nil, 0, err
 	}
 

@@ -69,7 +69,7 @@ func (d *decoder) decode(doc *document, data []byte) bool {
 	raw, err := yaml.YAMLToJSON(data)
 	if err != nil {
 		line, message := describeSyntax(err)
-		d.add(Error, line, "", "%s", message)
+		d.add(Error, line, "", "is not valid YAML: %s", message)
 		return false
 	}
 
@@ -84,7 +84,6 @@ func (d *decoder) decode(doc *document, data []byte) bool {
 
 	switch kind(raw) {
 	case "null":
-		d.problems = nil
 		d.add(Error, 0, "", "the file is empty: it must at least name a helper")
 		return false
 	case "a map":
@@ -113,13 +112,13 @@ func describeSyntax(err error) (int, string) {
 
 	switch {
 	case strings.Contains(m[2], "unknown anchor"):
-		return line, "is not valid YAML: a value that starts with * refers to an anchor that is not there; a password or pattern that starts with * needs quotes"
+		return line, "a value that starts with * refers to an anchor that is not there; a password or pattern that starts with * needs quotes"
 	case strings.Contains(strings.ToLower(m[2]), "map key"):
-		return line, "is not valid YAML: a key is itself a list or a map; was a {{ template }} not filled in?"
+		return line, "a key is itself a list or a map; was a {{ template }} not filled in?"
 	case strings.Contains(m[2], "found unknown escape character"):
-		return line, "is not valid YAML: found unknown escape character; a pattern with \\ needs single quotes"
+		return line, "found unknown escape character; a pattern with \\ needs single quotes"
 	default:
 		quoted := regexp.MustCompile("(?s)`.*`")
-		return line, "is not valid YAML: " + quoted.ReplaceAllLiteralString(m[2], masked)
+		return line, quoted.ReplaceAllLiteralString(m[2], masked)
 	}
 }

@@ -257,6 +257,19 @@ func TestProblems(t *testing.T) {
 			},
 		},
 		{
+			name: "what is of the wrong type is not called missing as well",
+			file: lines("helper: {plugin: 5}", "state: {nats: {servers: a}}"),
+			want: []string{
+				"error: f:1: helper.plugin: must be a string, and the file has a number: put it in quotes",
+				"error: f:2: state.nats.servers: must be a list of strings, and the file has a string",
+			},
+		},
+		{
+			name: "nor is a map that is none",
+			file: lines("helper: /h", "state: {nats: a}"),
+			want: []string{"error: f:2: state.nats: must be a map of keys and values, and the file has a string"},
+		},
+		{
 			name: "budgets",
 			file: lines("helper: /h", "versions:", "  trial: -1m", "  release_timeout: ''", "  max_in_trial: -1", "  max_dark: -2", "  quarantine_after: -3"),
 			want: []string{
@@ -352,9 +365,17 @@ func TestProblems(t *testing.T) {
 			want: []string{"warning: f:3: a second YAML document starts here and is ignored: remove the --- before it"},
 		},
 		{
+			name: "an empty document before the one that was meant",
+			file: lines("---", "---", "helper: /h"),
+			want: []string{
+				"warning: f:3: a second YAML document starts here and is ignored: remove the --- before it",
+				"error: f: the file is empty: it must at least name a helper",
+			},
+		},
+		{
 			name: "a line indented by mistake makes the parser stop at the next",
 			file: lines("  helper: /h", "token: x"),
-			want: []string{"warning: f:2: may not be read from here on, compare with check --json: is not valid YAML: did not find expected <document start>"},
+			want: []string{"warning: f:2: may not be read from here on, compare with check --json: did not find expected <document start>"},
 		},
 		{
 			name: "a pattern in double quotes",
@@ -486,7 +507,7 @@ func TestParseWithoutLines(t *testing.T) {
 	}
 
 	want := []string{
-		"f:4: may not be read from here on, compare with check --json: is not valid YAML: mapping values are not allowed in this context",
+		"f:4: may not be read from here on, compare with check --json: mapping values are not allowed in this context",
 		"f: wrokers: unknown key, ignored: is workers meant?",
 	}
 	if len(problems) != 2 || problems[0].String() != want[0] || problems[1].String() != want[1] {

@@ -80,8 +80,6 @@ func (d *decoder) validateWork(doc *document) {
 	if c.Interval > 0 && c.Interval < time.Minute {
 		d.fail("interval", "%s is too short: use 1m or more", c.Interval)
 	}
-
-	c.ServerJWTValidity = d.positive("server_jwt_validity", doc.serverJWTValidity)
 }
 
 func (d *decoder) validateLog(c *Config) {
@@ -114,7 +112,7 @@ func (d *decoder) validateHelper(doc *document) {
 	}
 
 	h.CommandLine = ""
-	if h.Plugin == "" {
+	if h.Plugin == "" && !d.refused("helper.plugin") {
 		d.fail("helper", "has no plugin: name the path of one; an exec helper is a string, not a map")
 	}
 	if h.SHA256 != "" {
@@ -173,6 +171,7 @@ func (d *decoder) validateFeatures(doc *document) {
 	c := &doc.Config
 
 	c.CertDenyList = d.denyList(doc.certDenyList)
+	c.ServerJWTValidity = d.positive("server_jwt_validity", doc.serverJWTValidity)
 
 	if c.Features.PKI && c.Features.ED25519 {
 		d.fail("features.ed25519", "cannot be on together with features.pki: turn one of them off")
@@ -248,7 +247,7 @@ func (d *decoder) validateState(doc *document) {
 		d.fail("state_dir", "must not be empty")
 	}
 
-	if d.has("state.nats") {
+	if d.has("state.nats") && !d.refused("state.nats") {
 		d.validateStateNATS(c.State.NATS)
 	}
 
@@ -261,7 +260,7 @@ func (d *decoder) validateState(doc *document) {
 }
 
 func (d *decoder) validateStateNATS(n StateNATS) {
-	if len(n.Servers) == 0 {
+	if len(n.Servers) == 0 && !d.refused("state.nats.servers") {
 		d.fail("state.nats", "has no servers: list those of the main account, such as nats://broker.example.net:4222")
 	}
 	for i, server := range n.Servers {
