@@ -152,25 +152,27 @@ func (a *adapter) run(ctx context.Context, in []byte) ([]byte, error) {
 	err := cmd.Run()
 	stderr.Flush()
 
-	return stdout.buf, a.judge(ctx, cmd, stdout, lastLine, err)
+	return stdout.buf, a.judge(ctx, stdout, lastLine, err)
 }
 
 // judge turns the end of a program into a status.
-func (a *adapter) judge(ctx context.Context, cmd *exec.Cmd, stdout *boundedBuffer, lastLine string, err error) error {
+func (a *adapter) judge(ctx context.Context, stdout *boundedBuffer, lastLine string, err error) error {
 	name := a.cfg.Command[0]
+	// One that ended in order may have left a child with its output.
+	ended := err == nil || errors.Is(err, exec.ErrWaitDelay)
 	var exit *exec.ExitError
 	switch {
 	case stdout.overflowed:
 		return status.Errorf(codes.Internal, "%s wrote more than %d bytes to standard output", name, stdout.max)
-	case errors.Is(ctx.Err(), context.DeadlineExceeded) && (cmd.ProcessState == nil || !cmd.ProcessState.Success()):
+	case errors.Is(ctx.Err(), context.DeadlineExceeded) && !ended:
 		return status.Errorf(codes.DeadlineExceeded, "%s timed out after %v", name, a.cfg.Timeout)
-	case ctx.Err() != nil && err != nil:
+	case ctx.Err() != nil && !ended:
 		return status.Errorf(codes.Canceled, "%s was killed: the host ended the call", name)
 	case errors.As(err, &exit):
 		return status.Errorf(codes.Internal, "%s failed: %v%s", name, exit, said(lastLine))
 	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return status.Errorf(codes.ResourceExhausted, "%s could not be started: %v", name, err)
-	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
+	case !ended:
 		return status.Errorf(codes.Internal, "%s could not be run: %v", name, err)
 	case len(stdout.buf) == 0:
 		return status.Errorf(codes.Internal, "%s wrote nothing to standard output%s", name, said(lastLine))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -81,9 +82,9 @@ func describe(b []byte, err error) error {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &wrong) && wrong.Field == "":
-		return fmt.Errorf("its output is a JSON %s, not an object", wrong.Value)
+		return fmt.Errorf("its output is of type %s, not object", wrong.Value)
 	case errors.As(err, &wrong):
-		return fmt.Errorf("%s in its output is a %s, not a %s", wrong.Field, wrong.Value, wrong.Type)
+		return fmt.Errorf("%s in its output is of type %s, not %s", wrong.Field, wrong.Value, jsonType(wrong.Type))
 	case errors.As(err, &syntax):
 		rest := b[min(max(int(syntax.Offset)-1, 0), len(b)):]
 		const enough = 32
@@ -96,6 +97,18 @@ func describe(b []byte, err error) error {
 	return err
 }
 
+// jsonType names a Go type as JSON does.
+func jsonType(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Slice:
+		return "array"
+	case reflect.Map, reflect.Struct, reflect.Pointer:
+		return "object"
+	}
+
+	return t.Kind().String()
+}
+
 // texts reads a map of strings. A null is the empty string, as it always was;
 // anything else that is no string is refused with its key.
 func texts(field string, in map[string]json.RawMessage) (map[string]string, error) {
@@ -104,7 +117,7 @@ func texts(field string, in map[string]json.RawMessage) (map[string]string, erro
 	for _, k := range slices.Sorted(maps.Keys(in)) {
 		var s string
 		if err := json.Unmarshal(in[k], &s); err != nil {
-			errs = append(errs, fmt.Errorf("the value of %q in %s is a %s, not a string: put it in quotes", k, field, kind(in[k])))
+			errs = append(errs, fmt.Errorf("the value of %q in %s is of type %s, not string: put it in quotes", k, field, kind(in[k])))
 		}
 		out[k] = s
 	}
@@ -118,9 +131,9 @@ func kind(raw json.RawMessage) string {
 	case '{':
 		return "object"
 	case '[':
-		return "list"
+		return "array"
 	case 't', 'f':
-		return "boolean"
+		return "bool"
 	}
 
 	return "number"
@@ -141,7 +154,7 @@ func (c *serverClaims) claims() (*helperv1.ServerClaims, error) {
 	}
 	if p := bytes.TrimSpace(c.Permissions); len(p) > 0 && string(p) != "null" {
 		if p[0] != '{' {
-			return nil, fmt.Errorf("server_claims.permissions is a %s, not an object", kind(p))
+			return nil, fmt.Errorf("server_claims.permissions is of type %s, not object", kind(p))
 		}
 		out.PermissionsJson = p
 	}
