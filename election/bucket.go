@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +24,9 @@ const (
 
 	// writes is how often a write is sent that is not answered.
 	writes = 4
+	// maxDeletes is how many deletes are remembered: one that is sent again
+	// counts as another.
+	maxDeletes = 2 * writes
 	// setupTimeout bounds the first question about the bucket, lookTimeout
 	// those after the first was answered.
 	setupTimeout = 5 * time.Second
@@ -33,6 +37,13 @@ const (
 const (
 	operationHeader = "KV-Operation"
 	operationDelete = "DEL"
+
+	// deleteID begins the message ids of deletes, and of nothing else.
+	deleteID = "given-back-"
+
+	// wrongLastMsgID is JSStreamWrongLastMsgIDErrF of nats-server's
+	// jetstream_errors_generated.go.
+	wrongLastMsgID nats.ErrorCode = 10070
 )
 
 // bucket is the election's bucket as reached over one connection. In the
@@ -47,9 +58,15 @@ type bucket struct {
 	ttl     time.Duration
 	created time.Time
 
-	mu     sync.Mutex
-	marker *write // the last delete seen, nil when there is none to ask about
-	subs   []*nats.Subscription
+	mu      sync.Mutex
+	deletes []sighting // the last deletes seen, whatever came of them
+	subs    []*nats.Subscription
+}
+
+// sighting is a delete that went by.
+type sighting struct {
+	id string
+	at time.Time
 }
 
 // openBucket finds the bucket and watches its key. Its error says what to do.
@@ -96,12 +113,24 @@ func explain(nc *nats.Conn, err error) error {
 	case errors.Is(err, nats.ErrStreamNotFound), errors.Is(err, nats.ErrBucketNotFound):
 		return fmt.Errorf("no bucket %s: the brokers make it when Choria Streams is on (plugin.choria.network.stream.store); elsewhere add it as a key-value bucket with a TTL of a minute: %w", bucketName, err)
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrNoStreamResponse), errors.Is(err, nats.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrJetStreamNotEnabledForAccount):
-		return fmt.Errorf("Choria Streams does not answer on %s.STREAM.INFO.KV_%s: turn it on in the brokers, or import it under %s into the account of this connection: %w", apiPrefix, bucketName, apiPrefix, err)
-	case errors.Is(nc.LastError(), nats.ErrPermissionViolation):
-		return fmt.Errorf("no permission: let this user read %s.STREAM.INFO.KV_%s and publish to %s.%s: %w", apiPrefix, bucketName, apiPrefix, keySubject, errors.Join(err, nc.LastError()))
-	default:
-		return fmt.Errorf("looking for bucket %s in Choria Streams: %w", bucketName, err)
+		return fmt.Errorf("no answer from Choria Streams on %s.STREAM.INFO.KV_%s: turn it on in the brokers, or import it under %s into the account of this connection: %w", apiPrefix, bucketName, apiPrefix, err)
 	}
+	if denied := denied(nc); denied != nil {
+		return denied
+	}
+
+	return fmt.Errorf("looking for bucket %s in Choria Streams: %w", bucketName, err)
+}
+
+// denied is why a request may have gone without an answer: a server says apart
+// from it that its sender lacks the permission.
+func denied(nc *nats.Conn) error {
+	err := nc.LastError()
+	if !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), bucketName) {
+		return nil
+	}
+
+	return fmt.Errorf("no permission: let this user publish to %s.STREAM.INFO.KV_%s and %s.%s: %w", apiPrefix, bucketName, apiPrefix, keySubject, err)
 }
 
 func (b *bucket) close() {
@@ -111,62 +140,106 @@ func (b *bucket) close() {
 	}
 }
 
-// write is one change of the key, bound to the revision it follows. Its message
-// id lets the stream know it again: sent twice it is stored once, and the
-// second answer names the revision of the first.
+// write is one change of the key, bound to the revision it follows: however
+// often it is sent, it is stored once at most.
 type write struct {
-	id     string
 	after  uint64 // revision of the key's last entry, 0 when there is none
 	value  []byte
 	delete bool
+	ids    []string // the message id of each time it was sent
 }
 
-func newWrite(after uint64, value []byte) *write {
-	return &write{id: nuid.Next(), after: after, value: value}
-}
+func newWrite(after uint64, value []byte) *write { return &write{after: after, value: value} }
 
-// errRefused means that the key's last entry is another than the write says.
-var errRefused = nats.ErrKeyExists
+func newDelete(after uint64) *write { return &write{after: after, delete: true} }
 
-// put sends w until it is answered, a few times, and returns its revision.
-// errRefused is final; after any other error w may or may not be stored.
+var (
+	// errRefused means that the key's last entry is another than the write says.
+	errRefused = nats.ErrKeyExists
+	// errNotStored means that the stream knows no message of that id.
+	errNotStored = errors.New("not stored")
+)
+
+// put sends w until it is known what became of it, a few times, and returns its
+// revision. errRefused is final; after any other error w may or may not be
+// stored.
 func (b *bucket) put(ctx context.Context, w *write) (uint64, error) {
-	// All tries fit between a renewal, due at three quarters of the lease, and
-	// its end.
-	patience := min(max(b.ttl/(4*writes), 100*time.Millisecond), 2*time.Second)
-
 	var err error
 	for range writes {
-		// A write that waits in the buffer of a lost connection is no help.
-		if !b.nc.IsConnected() {
-			return 0, errors.Join(nats.ErrDisconnected, err)
-		}
+		before := w.ids
 
 		var revision uint64
-		revision, err = b.send(ctx, w, patience)
-		if err == nil || errors.Is(err, errRefused) {
-			return revision, err
+		revision, err = b.send(ctx, w)
+		if errors.Is(err, errRefused) {
+			// Perhaps because it was stored when it was sent before.
+			revision, err = b.probe(ctx, before)
+			if errors.Is(err, errNotStored) {
+				return 0, errRefused
+			}
+		}
+		if err == nil {
+			return revision, nil
 		}
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
+		if errors.Is(err, nats.ErrDisconnected) {
+			return 0, err
+		}
 	}
-	if errors.Is(b.nc.LastError(), nats.ErrPermissionViolation) {
-		err = errors.Join(err, b.nc.LastError())
+	if denied := denied(b.nc); denied != nil {
+		return 0, denied
 	}
 
 	return 0, err
 }
 
-func (b *bucket) send(ctx context.Context, w *write, patience time.Duration) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-
-	msg := &nats.Msg{Subject: apiPrefix + "." + keySubject, Header: nats.Header{}, Data: w.value}
+func (b *bucket) send(ctx context.Context, w *write) (uint64, error) {
+	msg := nats.NewMsg(apiPrefix + "." + keySubject)
+	msg.Data = w.value
+	id := nuid.Next()
 	if w.delete {
 		msg.Header.Set(operationHeader, operationDelete)
+		id = deleteID + id
 	}
-	ack, err := b.js.PublishMsg(msg, nats.Context(ctx), nats.MsgId(w.id), nats.ExpectLastSequencePerSubject(w.after))
+	w.ids = append(w.ids, id)
+
+	return b.publish(ctx, msg, nats.MsgId(id), nats.ExpectLastSequencePerSubject(w.after))
+}
+
+// probe returns the revision of the one of the message ids that is stored, or
+// errNotStored.
+//
+// It stores nothing: a stream that knows the id answers with its revision, and
+// else refuses the message, which demands a predecessor that cannot be. To send
+// the write itself again would not do, because NATS servers check its revision
+// before its id.
+func (b *bucket) probe(ctx context.Context, ids []string) (uint64, error) {
+	for _, id := range ids {
+		revision, err := b.publish(ctx, nats.NewMsg(apiPrefix+"."+keySubject), nats.MsgId(id), nats.ExpectLastMsgId(nuid.Next()))
+
+		var refusal *nats.APIError
+		if errors.As(err, &refusal) && refusal.ErrorCode == wrongLastMsgID {
+			continue
+		}
+
+		return revision, err
+	}
+
+	return 0, errNotStored
+}
+
+func (b *bucket) publish(ctx context.Context, msg *nats.Msg, opts ...nats.PubOpt) (uint64, error) {
+	// A write that waits in the buffer of a lost connection is no help.
+	if !b.nc.IsConnected() {
+		return 0, nats.ErrDisconnected
+	}
+	// All that put does fits between a renewal, due at three quarters of the
+	// lease, and its end.
+	ctx, cancel := context.WithTimeout(ctx, min(max(b.ttl/(8*writes), 100*time.Millisecond), 2*time.Second))
+	defer cancel()
+
+	ack, err := b.js.PublishMsg(msg, append(opts, nats.Context(ctx))...)
 	if err != nil {
 		return 0, err
 	}
@@ -174,52 +247,50 @@ func (b *bucket) send(ctx context.Context, w *write, patience time.Duration) (ui
 	return ack.Sequence, nil
 }
 
-// see remembers deletes among the writes to the key as they go by. Whether one
-// was stored is not to be seen: see marked.
+// see remembers our deletes among the writes to the key as they go by. Whether
+// one was stored is not to be seen: see marked.
 func (b *bucket) see(msg *nats.Msg) {
-	if msg.Header.Get(operationHeader) != operationDelete {
-		return
-	}
-	after, err := strconv.ParseUint(msg.Header.Get(nats.ExpectedLastSubjSeqHdr), 10, 64)
 	id := msg.Header.Get(nats.MsgIdHdr)
-	if err != nil || after == 0 || id == "" {
-		return // not a lease given back by one of us
+	if msg.Header.Get(operationHeader) != operationDelete || !strings.HasPrefix(id, deleteID) {
+		return
 	}
 
 	b.mu.Lock()
-	b.marker = &write{id: id, after: after, delete: true}
-	b.mu.Unlock()
+	defer b.mu.Unlock()
+
+	seen := func(s sighting) bool { return s.id == id }
+	if slices.ContainsFunc(b.deletes, seen) {
+		return // under the other subject
+	}
+	b.deletes = append(b.deletes, sighting{id, time.Now()})
+	if len(b.deletes) > maxDeletes {
+		b.deletes = b.deletes[1:]
+	}
+}
+
+// recentDeletes are the message ids of deletes whose marker may still be there,
+// the latest first.
+func (b *bucket) recentDeletes() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+
+	b.deletes = slices.DeleteFunc(b.deletes, func(s sighting) bool { return time.Since(s.at) > b.ttl })
+	var ids []string
+	for _, s := range slices.Backward(b.deletes) {
+		ids = append(ids, s.id)
+	}
+
+	return ids
 }
 
 // marked returns the revision of the delete marker that a member left on the
 // key when it gave the lease back; it is to be overwritten by compare-and-swap.
 //
 // A delete that was seen may have been refused, with a live lease in its place,
-// and nobody in the provisioning account can read the key to find out. So the
-// same delete is sent again: the stream knows its message id if it stored it,
-// and answers with the marker's revision; if it did not, the delete is refused
-// once more.
+// and nobody in the provisioning account can read the key to find out; so the
+// stream is asked.
 func (b *bucket) marked(ctx context.Context) (uint64, bool) {
-	b.mu.Lock()
-	marker := b.marker
-	b.mu.Unlock()
-	if marker == nil {
-		return 0, false
-	}
-
-	revision, err := b.put(ctx, marker)
-	if errors.Is(err, errRefused) {
-		b.forget(marker)
-	}
+	revision, err := b.probe(ctx, b.recentDeletes())
 
 	return revision, err == nil
-}
-
-func (b *bucket) forget(marker *write) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-
-	if b.marker == marker {
-		b.marker = nil
-	}
 }

@@ -52,7 +52,7 @@ type Config struct {
 
 // Status is what an Elector knows of its own part in the election.
 type Status struct {
-	// Leader says whether this member leads and its gate is open.
+	// Leader says whether this member leads.
 	Leader bool
 	// Epoch is the revision at which the leader's lease began, else 0. It
 	// grows from leader to leader within one stream.
@@ -128,7 +128,7 @@ func (e *Elector) Run(ctx context.Context) {
 			try = 0
 		}
 		wait := backoff.TwentySec.Duration(try)
-		e.cfg.Log.Errorf("Nobody can be elected from here, trying again in %v: %v", wait.Round(time.Millisecond), err)
+		e.cfg.Log.Errorf("Cannot take part in the election, trying again in %v: %v", wait.Round(time.Millisecond), err)
 		if backoff.TwentySec.Sleep(ctx, wait) != nil {
 			break
 		}
@@ -276,8 +276,9 @@ func (e *Elector) settle() {
 
 	switch {
 	case leads && !was:
-		e.cfg.Gate.OpenWhile(e.lease.valid)
+		// First, so that who finds the gate open finds the epoch too.
 		e.become(Status{Leader: true, Epoch: s.epoch, Stream: s.created})
+		e.cfg.Gate.OpenWhile(e.lease.valid)
 		e.cfg.Log.Infof("Leader since epoch %d", s.epoch)
 		e.cfg.OnWon()
 	case !leads:

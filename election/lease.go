@@ -244,9 +244,7 @@ func (l *lease) release(ctx context.Context) error {
 		return nil
 	}
 
-	w := newWrite(l.held(), nil)
-	w.delete = true
-	_, err := l.bucket.put(ctx, w)
+	_, err := l.bucket.put(ctx, newDelete(l.held()))
 	l.state.Lock()
 	l.drop()
 	l.state.Unlock()
