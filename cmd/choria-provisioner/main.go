@@ -69,5 +69,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 // commands are the commands of the program, each in a file of its own.
 var commands = []func(c *cli, app *fisk.Application){
+	addRun,
 	addCheck,
+	addHelper,
 }

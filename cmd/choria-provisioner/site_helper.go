@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/choria-provisioner/provisioner/config"
+	"github.com/choria-provisioner/provisioner/helper/supervisor"
+	"github.com/choria-provisioner/provisioner/metrics"
+)
+
+// newHelper returns the supervisor of the site's helper: the plugin, or this
+// program itself as the adapter of an exec helper.
+func newHelper(h config.Helper, m *metrics.Helper, log *logrus.Entry) (*supervisor.Supervisor, error) {
+	cfg := supervisor.Config{
+		Timeout:      h.Timeout,
+		StartTimeout: h.StartTimeout,
+		MaxInFlight:  h.MaxInFlight,
+		MTLS:         h.MTLS,
+		HostVersion:  version,
+		Log:          log,
+		Metrics:      helperMetrics{m},
+	}
+	if h.Plugin != "" {
+		cfg.Path, cfg.Args, cfg.SHA256, cfg.Env, cfg.PluginConfig = h.Plugin, h.Args, h.SHA256, h.Env, h.Config
+		return supervisor.New(cfg)
+	}
+
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("could not find our own program for the exec helper: %w", err)
+	}
+	cfg.Path = self
+	cfg.Args = append([]string{"exec-helper", "--timeout", h.Timeout.String(), "--"}, h.Command...)
+	cfg.InheritEnv = true
+	cfg.AllowRawClaims = true
+	// The adapter ends the script at the deadline and says so; its answer must
+	// still arrive.
+	cfg.Timeout += execGrace
+
+	return supervisor.New(cfg)
+}
+
+// execGrace is what the adapter has, beyond the script's deadline, to answer.
+const execGrace = 2 * time.Second

@@ -1,0 +1,283 @@
+// Package fleet finds the nodes that wait to be provisioned, queues them and
+// has each provisioned by a worker.
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/choria-provisioner/provisioner/election"
+	"github.com/choria-provisioner/provisioner/host"
+	"github.com/choria-provisioner/provisioner/metrics"
+)
+
+const (
+	// queueLimit is how many nodes may wait for a worker. More than that is not
+	// done within an interval; those refused are found again.
+	queueLimit = 20_000
+	// outsideLimit is how many slow nodes may wait for an answer without a
+	// worker.
+	outsideLimit = 1_000
+	// finishedRest is how long a finished node is left alone: it is still there
+	// during its restart splay.
+	finishedRest = 60 * time.Second
+	// failedRest keeps a node that fails at once from being tried at once.
+	failedRest = 10 * time.Second
+	// lockedRest is how long a node that another provisioner works on is left
+	// alone. Its lock ends two minutes after the other's last call.
+	lockedRest = 30 * time.Second
+	// disconnectedRest spreads the nodes whose calls a dropped connection ended.
+	disconnectedRest = 5 * time.Second
+	// gaugeInterval is how often the gauges are set.
+	gaugeInterval = time.Second
+)
+
+// Provisioner provisions one node.
+type Provisioner func(ctx context.Context, identity string, slot host.Slot) (host.Outcome, error)
+
+// Config is what a fleet needs; every field is required.
+type Config struct {
+	// Discover finds the nodes that wait now.
+	Discover func(ctx context.Context) ([]string, error)
+	// Provision is called for one node at a time and many at once.
+	Provision Provisioner
+	Gate      *election.Gate
+	Metrics   *metrics.Metrics
+	Log       *logrus.Entry
+
+	// Workers is how many nodes are provisioned at once.
+	Workers int
+	// Interval is the time between two discoveries.
+	Interval time.Duration
+}
+
+// Fleet knows all nodes that wait.
+type Fleet struct {
+	cfg   Config
+	queue *queue
+	slots *slots
+}
+
+// New returns a fleet that does nothing before Run.
+func New(cfg Config) *Fleet {
+	m := cfg.Metrics
+	f := &Fleet{cfg: cfg}
+	f.slots = newSlots(cfg.Workers, outsideLimit, m.BusyWorkers.Add)
+	f.queue = newQueue(queueLimit, 2*cfg.Interval, func(identity string) {
+		m.StaleEntriesDropped.Inc()
+		cfg.Log.Infof("Node %q waited longer than two intervals and is dropped, it is found again if it is still there", identity)
+	})
+
+	return f
+}
+
+// Run works whenever the gate is open, until ctx ends. It returns when no node
+// is worked on any more.
+func (f *Fleet) Run(ctx context.Context) {
+	for f.cfg.Gate.Wait(ctx) == nil {
+		session, cancel := f.cfg.Gate.Session(ctx)
+		f.work(session)
+		cancel()
+		f.queue.clear()
+		f.setGauges()
+	}
+}
+
+// work discovers and provisions until ctx ends.
+func (f *Fleet) work(ctx context.Context) {
+	var tasks sync.WaitGroup
+	tasks.Go(func() { f.dispatch(ctx) })
+	defer tasks.Wait()
+
+	gauges := time.NewTicker(gaugeInterval)
+	defer gauges.Stop()
+	cycle := time.NewTicker(f.cfg.Interval)
+	defer cycle.Stop()
+
+	f.discover(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-cycle.C:
+			f.discover(ctx)
+		case <-gauges.C:
+			f.setGauges()
+			if f.queue.drained() {
+				f.discover(ctx)
+			}
+		}
+	}
+}
+
+func (f *Fleet) setGauges() {
+	waiting, all := f.queue.size()
+	f.cfg.Metrics.WorkQueueEntries.Set(float64(waiting))
+	f.cfg.Metrics.WaitingNodes.Set(float64(all))
+}
+
+// discover queues the nodes that answer a broadcast.
+func (f *Fleet) discover(ctx context.Context) {
+	m := f.cfg.Metrics
+	m.DiscoverCycles.Inc()
+
+	began := time.Now()
+	nodes, err := f.cfg.Discover(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			m.DiscoveryErrors.Inc()
+			f.cfg.Log.Errorf("Discovery failed, the next is in %v: %v", f.cfg.Interval, err)
+		}
+		return
+	}
+	m.DiscoverySucceeded(time.Now())
+
+	count := 0
+	for _, identity := range nodes {
+		if f.add(identity) == queued {
+			m.Discovered.Inc()
+			count++
+		}
+	}
+	f.cfg.Log.Infof("Discovered %d nodes in %v, %d of them new", len(nodes), time.Since(began).Round(time.Millisecond), count)
+	f.setGauges()
+}
+
+// Announced takes a node that announced itself. It never blocks.
+func (f *Fleet) Announced(identity string) {
+	if !f.cfg.Gate.IsOpen() {
+		return
+	}
+	if f.add(identity) == queued {
+		f.cfg.Metrics.EventDiscovered.Inc()
+	}
+}
+
+func (f *Fleet) add(identity string) added {
+	if err := checkIdentity(identity); err != nil {
+		f.cfg.Log.Warnf("A node is ignored: %v", err)
+		return 0
+	}
+
+	result := f.queue.add(identity)
+	if result == refused {
+		f.cfg.Metrics.QueueRefusals.Inc()
+	}
+
+	return result
+}
+
+// maxIdentity is the longest identity in bytes: that of a DNS name.
+const maxIdentity = 253
+
+// checkIdentity refuses what could not be the last part of the one subject
+// provisioning.node.<identity>.
+func checkIdentity(identity string) error {
+	switch {
+	case identity == "":
+		return errors.New("it has no identity")
+	case len(identity) > maxIdentity:
+		return fmt.Errorf("identity %.40q... has %d bytes, more than %d", identity, len(identity), maxIdentity)
+	case !utf8.ValidString(identity):
+		return fmt.Errorf("identity %q is no UTF-8", identity)
+	case strings.ContainsAny(identity, "*>"), strings.ContainsFunc(identity, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }):
+		return fmt.Errorf("identity %q holds white space, a control character, * or >", identity)
+	case strings.HasPrefix(identity, "."), strings.HasSuffix(identity, "."), strings.Contains(identity, ".."):
+		return fmt.Errorf("identity %q has an empty part", identity)
+	}
+
+	return nil
+}
+
+// dispatch hands nodes to workers until ctx ends, and returns when all are done.
+func (f *Fleet) dispatch(ctx context.Context) {
+	var busy sync.WaitGroup
+	defer busy.Wait()
+
+	for {
+		slot, err := f.slots.acquire(ctx)
+		if err != nil {
+			return
+		}
+		e, err := f.queue.next(ctx)
+		if err != nil {
+			f.slots.workers.Release(1)
+			return
+		}
+		f.slots.busy(1)
+		busy.Go(func() {
+			defer slot.release()
+			f.provision(ctx, e, slot)
+		})
+	}
+}
+
+// provision has one node provisioned and decides what becomes of it.
+func (f *Fleet) provision(ctx context.Context, e *entry, slot host.Slot) {
+	m, log := f.cfg.Metrics, f.cfg.Log.WithField("identity", e.identity)
+
+	began := time.Now()
+	outcome, err := f.guarded(ctx, e.identity, slot)
+	log = log.WithField("duration", time.Since(began).Round(time.Millisecond).String())
+
+	switch {
+	case ctx.Err() != nil:
+		log.Infof("Provisioning ended: %v", context.Cause(ctx))
+		f.queue.forget(e)
+	case errors.Is(err, host.ErrLocked):
+		log.Infof("Another provisioner works on the node, looking again in %v", lockedRest)
+		f.queue.rest(e, lockedRest, true)
+	case errors.Is(err, host.ErrPaused):
+		f.queue.forget(e)
+	case errors.Is(err, host.ErrDisconnected):
+		log.Warnf("Provisioning ended, trying again in %v: %v", disconnectedRest, err)
+		f.queue.rest(e, disconnectedRest, true)
+	case errors.Is(err, host.ErrHelperUnavailable):
+		m.Deferred.Inc()
+		log.Warnf("The node waits for the helper: %v", err)
+		f.queue.rest(e, failedRest, true)
+	case errors.Is(err, host.ErrTwins):
+		m.ProvisionErrors.Inc()
+		log.Errorf("Could not provision the node, leaving it alone for %v: %v", 2*f.cfg.Interval, err)
+		f.queue.rest(e, 2*f.cfg.Interval, false)
+	case err != nil:
+		m.ProvisionErrors.Inc()
+		log.Errorf("Could not provision the node: %v", err)
+		f.queue.rest(e, failedRest, false)
+	case outcome.Result == host.Deferred:
+		m.Deferred.Inc()
+		log.Infof("The helper deferred the node: %s", outcome.Reason)
+		if outcome.RetryAfter > 0 {
+			f.queue.rest(e, outcome.RetryAfter, true)
+		} else {
+			f.queue.rest(e, failedRest, false)
+		}
+	case outcome.Result == host.Shutdown:
+		log.Infof("The node was told to shut down: %s", outcome.Reason)
+		f.queue.rest(e, finishedRest, false)
+	default:
+		m.Provisioned.Inc()
+		log.Infof("The node is provisioned")
+		f.queue.rest(e, finishedRest, false)
+	}
+}
+
+// guarded turns a panic into an error: no node may end the daemon.
+func (f *Fleet) guarded(ctx context.Context, identity string, slot host.Slot) (outcome host.Outcome, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic, please report it: %v\n%s", p, debug.Stack())
+		}
+	}()
+
+	return f.cfg.Provision(ctx, identity, slot)
+}

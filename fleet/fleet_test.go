@@ -1,0 +1,322 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/sirupsen/logrus"
+
+	"github.com/choria-provisioner/provisioner/election"
+	"github.com/choria-provisioner/provisioner/host"
+	"github.com/choria-provisioner/provisioner/metrics"
+)
+
+// site is a fleet over nodes of a test.
+type site struct {
+	*Fleet
+	gate    *election.Gate
+	metrics *metrics.Metrics
+
+	mu          sync.Mutex
+	found       []string
+	discoveries int
+	discoverErr error
+	passes      map[string]int
+	provision   Provisioner
+}
+
+func newSite(workers int, provision Provisioner) *site {
+	s := &site{gate: election.NewGate(), metrics: metrics.New("test"), passes: map[string]int{}, provision: provision}
+	logger := logrus.New()
+	logger.SetOutput(io.Discard)
+	s.Fleet = New(Config{
+		Discover: func(context.Context) ([]string, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.discoveries++
+			return slices.Clone(s.found), s.discoverErr
+		},
+		Provision: func(ctx context.Context, identity string, slot host.Slot) (host.Outcome, error) {
+			s.mu.Lock()
+			s.passes[identity]++
+			s.mu.Unlock()
+			return s.provision(ctx, identity, slot)
+		},
+		Gate:     s.gate,
+		Metrics:  s.metrics,
+		Log:      logger.WithField("component", "fleet"),
+		Workers:  workers,
+		Interval: time.Minute,
+	})
+
+	return s
+}
+
+func provisioned(context.Context, string, host.Slot) (host.Outcome, error) {
+	return host.Outcome{Result: host.Provisioned}, nil
+}
+
+// run runs the fleet for d of the bubble's time, then stops it.
+func (s *site) run(t *testing.T, d time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() { s.Run(ctx) })
+	time.Sleep(d)
+	cancel()
+	done.Wait()
+}
+
+// What becomes of a node after each way its pass can end: how often it is
+// worked on in the five minutes in which each minute's discovery finds it.
+func TestAfterAPass(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		outcome host.Outcome
+		err     error
+		passes  int
+		counter func(*metrics.Metrics) float64
+		want    float64
+	}{
+		{
+			name: "provisioned", outcome: host.Outcome{Result: host.Provisioned}, passes: 5,
+			counter: func(m *metrics.Metrics) float64 { return testutil.ToFloat64(m.Provisioned) }, want: 5,
+		},
+		{
+			name: "failed", err: errors.New("disk full"), passes: 5,
+			counter: func(m *metrics.Metrics) float64 { return testutil.ToFloat64(m.ProvisionErrors) }, want: 5,
+		},
+		{
+			name: "deferred until found again", outcome: host.Outcome{Result: host.Deferred}, passes: 5,
+			counter: func(m *metrics.Metrics) float64 { return testutil.ToFloat64(m.Deferred) }, want: 5,
+		},
+		{
+			name: "deferred for two minutes", outcome: host.Outcome{Result: host.Deferred, RetryAfter: 130 * time.Second}, passes: 3,
+			counter: func(m *metrics.Metrics) float64 { return testutil.ToFloat64(m.ProvisionErrors) }, want: 0,
+		},
+		{
+			name: "locked by another", err: host.ErrLocked, passes: 10,
+			counter: func(m *metrics.Metrics) float64 { return testutil.ToFloat64(m.ProvisionErrors) }, want: 0,
+		},
+		{
+			name: "twins", err: host.ErrTwins, passes: 3,
+			counter: func(m *metrics.Metrics) float64 { return testutil.ToFloat64(m.ProvisionErrors) }, want: 3,
+		},
+		{
+			name: "helper down", err: host.ErrHelperUnavailable, passes: 30,
+			counter: func(m *metrics.Metrics) float64 { return testutil.ToFloat64(m.ProvisionErrors) }, want: 0,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(2, func(context.Context, string, host.Slot) (host.Outcome, error) { return tc.outcome, tc.err })
+				s.found = []string{"n1"}
+				s.gate.Open()
+				s.run(t, 5*time.Minute-time.Second)
+
+				if s.passes["n1"] != tc.passes {
+					t.Errorf("%d passes, want %d", s.passes["n1"], tc.passes)
+				}
+				if got := tc.counter(s.metrics); got != tc.want {
+					t.Errorf("the counter is %v, want %v", got, tc.want)
+				}
+			})
+		})
+	}
+}
+
+// A node in its restart splay is found by the discovery of the same minute.
+func TestFinishedNodeIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(2, provisioned)
+		s.gate.Open()
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		done.Go(func() { s.Run(ctx) })
+		for range 59 {
+			s.Announced("n1")
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if s.passes["n1"] != 1 {
+			t.Errorf("%d passes in the first minute, want 1", s.passes["n1"])
+		}
+		time.Sleep(2 * time.Second)
+		s.Announced("n1")
+		synctest.Wait()
+		if s.passes["n1"] != 2 {
+			t.Errorf("%d passes, a fresh event after 60 s counts", s.passes["n1"])
+		}
+		cancel()
+		done.Wait()
+	})
+}
+
+// Paused: nothing is discovered or announced. Losing the lease cancels what is
+// being done and empties the queue.
+func TestPaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cancelled atomic.Int32
+		s := newSite(1, func(ctx context.Context, _ string, _ host.Slot) (host.Outcome, error) {
+			<-ctx.Done()
+			cancelled.Add(1)
+			return host.Outcome{}, context.Cause(ctx)
+		})
+		s.found = []string{"n1", "n2", "n3"}
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		done.Go(func() { s.Run(ctx) })
+
+		time.Sleep(10 * time.Minute)
+		s.Announced("n4")
+		if s.discoveries != 0 || len(s.passes) != 0 {
+			t.Errorf("%d discoveries and passes %v while paused", s.discoveries, s.passes)
+		}
+		s.gate.Open()
+		time.Sleep(time.Second)
+		s.gate.Pause("the lease is lost")
+		synctest.Wait()
+		if cancelled.Load() != 1 || len(s.passes) != 1 || s.passes["n4"] != 0 {
+			t.Errorf("%d cancelled, passes %v: want the one in flight, no more", cancelled.Load(), s.passes)
+		}
+		if waiting, all := s.queue.size(); waiting != 0 || all != 0 {
+			t.Errorf("%d wait of %d after the lease was lost", waiting, all)
+		}
+		if got := testutil.ToFloat64(s.metrics.ProvisionErrors); got != 0 {
+			t.Errorf("%v provision errors, a lost lease is none", got)
+		}
+		cancel()
+		done.Wait()
+	})
+}
+
+// More nodes than there is room for: none is forgotten, intake never blocks.
+func TestOverfullQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(4, func(context.Context, string, host.Slot) (host.Outcome, error) {
+			time.Sleep(10 * time.Millisecond)
+			return host.Outcome{Result: host.Provisioned}, nil
+		})
+		const nodes = queueLimit + 5000
+		for i := range nodes {
+			s.found = append(s.found, fmt.Sprintf("n%d", i))
+		}
+		s.gate.Open()
+		s.run(t, 75*time.Second)
+
+		if len(s.passes) != nodes {
+			t.Errorf("%d of %d nodes were worked on", len(s.passes), nodes)
+		}
+		if testutil.ToFloat64(s.metrics.QueueRefusals) == 0 {
+			t.Error("refusals were not counted")
+		}
+	})
+}
+
+func TestDiscoveryErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(1, provisioned)
+		s.discoverErr = errors.New("no broker")
+		s.gate.Open()
+		s.run(t, 3*time.Minute-time.Second)
+		if got := testutil.ToFloat64(s.metrics.DiscoveryErrors); got != 3 || testutil.ToFloat64(s.metrics.DiscoverCycles) != 3 {
+			t.Errorf("%v discovery errors, want one a cycle: 3", got)
+		}
+	})
+}
+
+func TestPanicIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(1, func(context.Context, string, host.Slot) (host.Outcome, error) { panic("boom") })
+		s.found = []string{"n1"}
+		s.gate.Open()
+		s.run(t, time.Second)
+		if got := testutil.ToFloat64(s.metrics.ProvisionErrors); got != 1 {
+			t.Errorf("%v provision errors, want 1", got)
+		}
+	})
+}
+
+// Slow nodes lend their workers: with two workers and fifty silent nodes the
+// healthy ones do not wait for them.
+func TestSilentNodesDoNotHoldWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var healthyDone time.Time
+		var left atomic.Int32
+		left.Store(50)
+		began := time.Now()
+		s := newSite(2, func(ctx context.Context, identity string, slot host.Slot) (host.Outcome, error) {
+			silent := strings.HasPrefix(identity, "silent")
+			back := slot.Lend(2 * time.Second)
+			if silent {
+				time.Sleep(110 * time.Second)
+			}
+			if err := back(ctx); err != nil {
+				return host.Outcome{}, err
+			}
+			if silent {
+				return host.Outcome{}, host.ErrNotAnswered
+			}
+			if left.Add(-1) == 0 {
+				healthyDone = time.Now()
+			}
+			return host.Outcome{Result: host.Provisioned}, nil
+		})
+		for i := range 50 {
+			s.found = append(s.found, fmt.Sprintf("silent%d", i))
+		}
+		for i := range 50 {
+			s.found = append(s.found, fmt.Sprintf("healthy%d", i))
+		}
+		s.gate.Open()
+		s.run(t, 3*time.Minute)
+
+		if took := healthyDone.Sub(began); healthyDone.IsZero() || took > time.Minute {
+			t.Errorf("the healthy nodes took %v, %d are left: 50 silent ones over two workers should cost 2 s each", took, left.Load())
+		}
+		if got := testutil.ToFloat64(s.metrics.BusyWorkers); got != 0 {
+			t.Errorf("busy_workers is %v at the end", got)
+		}
+	})
+}
+
+func TestCheckIdentity(t *testing.T) {
+	for _, tc := range []struct {
+		identity string
+		good     bool
+	}{
+		{"n1.example.net", true},
+		{"N1_x-y", true},
+		{"-leading", true},
+		{"100%", true},
+		{"bücher.example.net", true},
+		{strings.Repeat("a", 253), true},
+		{strings.Repeat("a", 254), false},
+		{"", false},
+		{"a b", false},
+		{"a\r\nPUB x 1\r\nb", false},
+		{"a\u00a0b", false},
+		{"*", false},
+		{"a.*", false},
+		{"a.>", false},
+		{".a", false},
+		{"a.", false},
+		{"a..b", false},
+		{"a\x00", false},
+		{"\xff", false},
+	} {
+		if err := checkIdentity(tc.identity); (err == nil) != tc.good {
+			t.Errorf("%q: error %v, good is %v", tc.identity, err, tc.good)
+		}
+	}
+}

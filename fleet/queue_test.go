@@ -1,0 +1,147 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func newTestQueue(limit int, dropped func(string)) *queue {
+	if dropped == nil {
+		dropped = func(string) {}
+	}
+
+	return newQueue(limit, 2*time.Minute, dropped)
+}
+
+func (q *queue) mustNext(t *testing.T) *entry {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	e, err := q.next(ctx)
+	if err != nil {
+		t.Fatal("no node is queued")
+	}
+
+	return e
+}
+
+func (q *queue) mustAdd(t *testing.T, identity string, want added) {
+	t.Helper()
+	if got := q.add(identity); got != want {
+		t.Fatalf("adding %s answers %d, want %d", identity, got, want)
+	}
+}
+
+// One startup event a thousand times is one node, while it waits and while it
+// is worked on.
+func TestQueueTakesANodeOnce(t *testing.T) {
+	q := newTestQueue(10, nil)
+	q.mustAdd(t, "n1", queued)
+	for range 1000 {
+		q.mustAdd(t, "n1", known)
+	}
+	q.mustNext(t)
+	for range 1000 {
+		q.mustAdd(t, "n1", known)
+	}
+	if waiting, all := q.size(); waiting != 0 || all != 1 {
+		t.Errorf("%d wait of %d, want none of 1", waiting, all)
+	}
+}
+
+// The older one tested the age of the new entry and so never refreshed the old.
+func TestQueueRefreshesAKnownNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dropped []string
+		q := newTestQueue(10, func(identity string) { dropped = append(dropped, identity) })
+		q.mustAdd(t, "refreshed", queued)
+		q.mustAdd(t, "gone", queued)
+		for range 3 {
+			time.Sleep(time.Minute)
+			q.mustAdd(t, "refreshed", known)
+		}
+
+		if e := q.mustNext(t); e.identity != "refreshed" {
+			t.Errorf("got %s", e.identity)
+		}
+		q.mustAdd(t, "new", queued)
+		if e := q.mustNext(t); e.identity != "new" || fmt.Sprint(dropped) != "[gone]" {
+			t.Errorf("got %s, dropped %v: a node that was not found for longer than two intervals costs no call", e.identity, dropped)
+		}
+	})
+}
+
+// The older one counted a refused node as known and never took it again.
+func TestQueueForgetsARefusedNode(t *testing.T) {
+	q := newTestQueue(2, nil)
+	q.mustAdd(t, "n1", queued)
+	q.mustAdd(t, "n2", queued)
+	q.mustAdd(t, "n3", refused)
+	if q.drained() {
+		t.Error("there is no room yet")
+	}
+	q.mustNext(t)
+	if !q.drained() || q.drained() {
+		t.Error("that there is room again must be told, and once")
+	}
+	q.mustAdd(t, "n3", queued)
+}
+
+// A finished node is left alone during its restart splay; after that a fresh
+// event counts.
+func TestQueueRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newTestQueue(10, nil)
+		q.mustAdd(t, "n1", queued)
+		q.rest(q.mustNext(t), time.Minute, false)
+		time.Sleep(59 * time.Second)
+		q.mustAdd(t, "n1", resting)
+		time.Sleep(2 * time.Second)
+		q.mustAdd(t, "n1", queued)
+	})
+}
+
+// A node that is deferred for a time comes back by itself, and not before.
+func TestQueueRestAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newTestQueue(10, nil)
+		q.mustAdd(t, "n1", queued)
+		began := time.Now()
+		q.rest(q.mustNext(t), time.Hour, true)
+		e, err := q.next(t.Context())
+		if err != nil || e.identity != "n1" || time.Since(began) != time.Hour {
+			t.Errorf("got %v, %v after %v", e, err, time.Since(began))
+		}
+	})
+}
+
+// The older one removed a finished node after a while by name, and with it a
+// newer entry of that name.
+func TestQueueOldEntryDoesNotRemoveTheNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newTestQueue(10, nil)
+		q.mustAdd(t, "n1", queued)
+		old := q.mustNext(t)
+		q.clear() // the lease was lost, and won again
+		q.mustAdd(t, "n1", queued)
+		q.rest(old, time.Second, false)
+		q.forget(old)
+		time.Sleep(time.Minute)
+		if waiting, all := q.size(); waiting != 1 || all != 1 {
+			t.Errorf("%d wait of %d, the newer entry is gone", waiting, all)
+		}
+	})
+}
+
+func TestQueueNextEndsWithItsContext(t *testing.T) {
+	lost := errors.New("lost")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(lost)
+	if _, err := newTestQueue(1, nil).next(ctx); !errors.Is(err, lost) {
+		t.Errorf("error %v", err)
+	}
+}
