@@ -73,8 +73,8 @@ type Elector struct {
 	cfg   Config
 	lease *lease
 
-	// turn orders changes of leadership with their callbacks; status is held
-	// only to read and write what Status returns.
+	// turn orders changes of leadership with their callbacks; mu is held only
+	// to read and write what Status returns.
 	turn     sync.Mutex
 	nc       *nats.Conn // nil while there is no campaign
 	stopping bool
@@ -117,7 +117,7 @@ func (e *Elector) Run(ctx context.Context) {
 	e.turn.Lock()
 	e.stopping, e.err = false, nil
 	e.turn.Unlock()
-	e.settle()
+	e.align()
 
 	for try := 0; ; try++ {
 		begun, err := e.campaign(ctx)
@@ -146,7 +146,7 @@ func (e *Elector) stop() {
 	e.turn.Lock()
 	e.stopping = true
 	e.turn.Unlock()
-	e.settle()
+	e.align()
 }
 
 // campaign takes part over one connection until it is closed or ctx ends, and
@@ -180,7 +180,7 @@ func (e *Elector) campaign(ctx context.Context) (begun bool, err error) {
 		streams.OnWon(func() {
 			if ctx.Err() == nil {
 				e.lease.confirm()
-				e.settle()
+				e.align()
 			}
 		}),
 		streams.WithBackoff(pace{lease: e.lease, ttl: b.ttl}),
@@ -200,7 +200,7 @@ func (e *Elector) campaign(ctx context.Context) (begun bool, err error) {
 		if w.dropped() {
 			e.lease.question("the connection was lost")
 		}
-		e.settle()
+		e.align()
 
 		// go-choria's election would wait for its next campaign.
 		if s := e.lease.standing(); s.held && s.doubt != "" && nc.IsConnected() && !renewing {
@@ -239,7 +239,7 @@ func (e *Elector) campaigning(nc *nats.Conn, err error) {
 	e.turn.Lock()
 	e.nc, e.err = nc, err
 	e.turn.Unlock()
-	e.settle()
+	e.align()
 }
 
 // wrote is told how each write to the lease ended.
@@ -250,12 +250,12 @@ func (e *Elector) wrote(err error) {
 	}
 	e.err = err
 	e.turn.Unlock()
-	e.settle()
+	e.align()
 }
 
-// settle brings gate, status and callbacks in line with the lease and the
+// align brings gate, status and callbacks in line with the lease and the
 // connection. Whatever changes one of these calls it, in any order.
-func (e *Elector) settle() {
+func (e *Elector) align() {
 	e.turn.Lock()
 	defer e.turn.Unlock()
 
@@ -309,7 +309,7 @@ func (e *Elector) stay(reason string) {
 
 // fault is what keeps this member from taking part; turn is held.
 func (e *Elector) fault() error {
-	if errors.Is(e.err, errRefused) || errors.Is(e.err, errExpired) {
+	if e.stopping || errors.Is(e.err, errRefused) || errors.Is(e.err, errExpired) {
 		return nil
 	}
 

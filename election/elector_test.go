@@ -97,6 +97,21 @@ func TestElector_noConnection(t *testing.T) {
 	}
 }
 
+// Campaigns that fail one after the other are not a standby's.
+func TestElector_mayNotWrite(t *testing.T) {
+	t.Parallel()
+	s := natstest.StartServer(t)
+	s.CreateBucket(shortTTL)
+	n := network(s, natstest.ReadOnly)
+	var record suite.Record
+	m := n.Start(t, "a", &record, nil)
+
+	suite.Eventually(t, "the error is in the status", 20*time.Second, func() bool { return errors.Is(m.Status().Err, nats.ErrPermissionViolation) })
+	if got := m.Gate.Reason(); !strings.HasPrefix(got, "no permission: let this user publish to") {
+		t.Errorf("the gate's reason: %s", got)
+	}
+}
+
 // A bucket that go-choria's election does not take: each try starts afresh.
 func TestElector_startFails(t *testing.T) {
 	t.Parallel()

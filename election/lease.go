@@ -67,7 +67,6 @@ type standing struct {
 	doubt             string
 	epoch             uint64
 	created           time.Time // of the bucket's stream
-	left              time.Duration
 }
 
 // leads says whether this member is the leader and may act as one.
@@ -86,10 +85,7 @@ func (l *lease) standing() standing {
 		return standing{}
 	}
 
-	return standing{
-		held: true, won: l.won, handed: l.handed, doubt: l.doubt, epoch: l.epoch,
-		created: l.bucket.created, left: l.bucket.ttl - l.now().Sub(l.from),
-	}
+	return standing{held: true, won: l.won, handed: l.handed, doubt: l.doubt, epoch: l.epoch, created: l.bucket.created}
 }
 
 // valid is for the gate.
@@ -147,16 +143,21 @@ func (l *lease) acquire(ctx context.Context, value []byte) error {
 	return err
 }
 
-// renew extends the lease. errRefused or errExpired mean that it is lost.
+// renew extends the lease. errRefused or errExpired mean that it is lost; it is
+// then to be acquired and won anew, even if the last renewal, not answered,
+// went through.
 func (l *lease) renew(ctx context.Context, value []byte) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
 
+	if !l.standing().held {
+		return errExpired
+	}
 	if err := l.settle(ctx); err != nil {
 		return err
 	}
 	if !l.standing().held {
-		return errExpired
+		return errRefused
 	}
 
 	return l.put(ctx, newWrite(l.held(), value))

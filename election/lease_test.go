@@ -260,6 +260,25 @@ func TestLease(t *testing.T) {
 			last: "b",
 		},
 		{
+			why: "a hold that ran out while a renewal was not answered has to be won anew",
+			do: func(t *testing.T, _ *natstest.Server, _ string, a, _ *member) {
+				a.mustAcquire(t)
+				a.clock.move(testTTL / 2)
+				a.loseAnswer(t, newWrite(a.held(), []byte("a")))
+				a.clock.move(testTTL / 2)
+				if err := a.renew(t.Context(), []byte("a")); !errors.Is(err, errExpired) {
+					t.Errorf("renewed: %v", err)
+				}
+				if err := a.acquire(t.Context(), []byte("a")); err != nil {
+					t.Fatal(err)
+				}
+				if s := a.standing(); !s.held || s.leads() {
+					t.Errorf("not a candidate: %+v", s)
+				}
+			},
+			last: "a",
+		},
+		{
 			why: "a process stopped past its lease finds it over, and cannot renew it",
 			do: func(t *testing.T, _ *natstest.Server, _ string, a, _ *member) {
 				a.mustAcquire(t)

@@ -26,6 +26,8 @@ const (
 	Mapped = "mapped"
 	// Refused is in the account of Imported, and may not use its imports.
 	Refused = "refused"
+	// ReadOnly is in the account of Imported, and may not write the key.
+	ReadOnly = "readonly"
 	// Bare is in an account without imports.
 	Bare = "bare"
 )
@@ -50,6 +52,7 @@ accounts {
     users: [
       {user: imported, password: x}
       {user: refused, password: x, permissions: {publish: {deny: "choria.streams.>"}}}
+      {user: readonly, password: x, permissions: {publish: {deny: "choria.streams.$KV.>"}}}
     ]
     imports: [
       {service: {account: choria, subject: "$JS.API.STREAM.INFO.KV_CHORIA_LEADER_ELECTION"}, to: "choria.streams.STREAM.INFO.KV_CHORIA_LEADER_ELECTION"}
