@@ -83,7 +83,7 @@ func New(cfg Config) *Fleet {
 // Run works whenever the gate is open, until ctx ends. It returns when no node
 // is worked on any more.
 func (f *Fleet) Run(ctx context.Context) {
-	for f.cfg.Gate.Wait(ctx) == nil {
+	for f.cfg.Gate.Wait(ctx) == nil && ctx.Err() == nil {
 		session, cancel := f.cfg.Gate.Session(ctx)
 		f.work(session)
 		cancel()

@@ -157,7 +157,8 @@ func (q *queue) rest(e *entry, d time.Duration, again bool) {
 		defer q.mu.Unlock()
 
 		switch {
-		case q.entries[e.identity] != e || e.state != stateResting:
+		case q.entries[e.identity] != e, e.state != stateResting, time.Now().Before(e.until):
+			// found meanwhile, and perhaps back at rest already
 		case again:
 			e.seen = time.Now()
 			q.push(e)

@@ -38,16 +38,29 @@ type silentError struct{}
 
 func (silentError) Error() string { return "failed" }
 
+// exit is the panic that ends the program with a code.
+type exit int
+
 // run is the program without its globals; it returns the exit code.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	c := &cli{ctx: ctx, stdin: stdin, stdout: stdout, stderr: stderr}
 
-	code := 0
 	app := fisk.New("choria-provisioner", "Enrols Choria servers that wait in provisioning mode")
 	app.Version(version)
 	app.UsageWriter(stdout)
 	app.ErrorWriter(stderr)
-	app.Terminate(func(status int) { code = status })
+	// --help and --version end parsing in the middle: without that, what else is
+	// missing on the command line would be an error.
+	app.Terminate(func(status int) { panic(exit(status)) })
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case exit:
+			code = int(p)
+		default:
+			panic(p)
+		}
+	}()
 	app.HelpFlag.Short('h')
 
 	for _, add := range commands {
@@ -64,7 +77,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return 1
 	}
 
-	return code
+	return 0
 }
 
 // commands are the commands of the program, each in a file of its own.
