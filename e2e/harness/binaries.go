@@ -21,31 +21,43 @@ type Binaries struct {
 	Provisioner string
 	// ChoriaServer is internal/choriaserver.
 	ChoriaServer string
+	// ChoriaPing is internal/choriaping.
+	ChoriaPing string
 	// SiteHelper is e2e/sitehelper, a helper plugin of a site that needs no
 	// certificates.
 	SiteHelper string
-	// LocalCA is examples/localca, the helper plugin that signs CSRs.
-	LocalCA string
 }
 
-// Build builds every program into a directory that goes with the test.
+// Build builds the programs into a directory that goes with the test.
 func Build(t testing.TB) Binaries {
 	t.Helper()
 
 	dir := t.TempDir()
-	root := run(t, "", "go", "list", "-m", "-f", "{{.Dir}}", module)
-	// several main packages and an output directory: one link after another,
-	// but the package graph is loaded once
-	run(t, root, "go", "build", "-o", dir+"/", "./cmd/choria-provisioner", "./internal/choriaserver", "./e2e/sitehelper")
-	// a module of its own
-	run(t, filepath.Join(root, "examples"), "go", "build", "-o", dir+"/", "./localca")
+	run(t, moduleRoot(t), "go", "build", "-o", dir+"/", "./cmd/choria-provisioner", "./internal/choriaserver", "./internal/choriaping", "./e2e/sitehelper")
 
 	return Binaries{
 		Provisioner:  filepath.Join(dir, "choria-provisioner"),
 		ChoriaServer: filepath.Join(dir, "choriaserver"),
+		ChoriaPing:   filepath.Join(dir, "choriaping"),
 		SiteHelper:   filepath.Join(dir, "sitehelper"),
-		LocalCA:      filepath.Join(dir, "localca"),
 	}
+}
+
+// BuildExample builds one of the helper plugins in examples/, a module of its
+// own, and returns its path.
+func BuildExample(t testing.TB, name string) string {
+	t.Helper()
+
+	dir := t.TempDir()
+	run(t, filepath.Join(moduleRoot(t), "examples"), "go", "build", "-o", dir+"/", "./"+name)
+
+	return filepath.Join(dir, name)
+}
+
+func moduleRoot(t testing.TB) string {
+	t.Helper()
+
+	return run(t, "", "go", "list", "-m", "-f", "{{.Dir}}", module)
 }
 
 // run runs a command in dir and returns what it prints.

@@ -45,7 +45,7 @@ type DaemonOptions struct {
 	// ChoriaConfig is the path of the Choria client configuration.
 	ChoriaConfig string
 	// BareEnvironment starts the daemon with no environment at all; else it has
-	// a TMPDIR of its own and nothing else.
+	// the PATH of the test, a TMPDIR of its own, and nothing else.
 	BareEnvironment bool
 }
 
@@ -80,15 +80,11 @@ func StartDaemon(t testing.TB, bin Binaries, opts DaemonOptions) *Daemon {
 	d := &Daemon{
 		PIDFile: filepath.Join(dir, "provisioner.pid"),
 		Monitor: "http://127.0.0.1:" + strconv.Itoa(port),
-		TempDir: filepath.Join(dir, "tmp"),
-	}
-	err = os.Mkdir(d.TempDir, 0o700)
-	if err != nil {
-		t.Fatal(err)
+		TempDir: shortTempDir(t),
 	}
 	var env []string
 	if !opts.BareEnvironment {
-		env = []string{"TMPDIR=" + d.TempDir}
+		env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + d.TempDir}
 	}
 	d.Process = Start(t, opts.Name, dir, env, bin.Provisioner,
 		"run", "--config", file, "--choria-config", opts.ChoriaConfig, "--pid", d.PIDFile)
@@ -98,13 +94,18 @@ func StartDaemon(t testing.TB, bin Binaries, opts DaemonOptions) *Daemon {
 		}
 	})
 
+	Eventually(t, 10*time.Second, "start of "+opts.Name, func() error {
+		_, err := d.Metric("choria_provisioner_paused")
+		return err
+	})
+
 	return d
 }
 
 // Metric is the value of a metric with the site label alone.
 func (d *Daemon) Metric(name string) (float64, error) {
 	if !d.Running() {
-		return 0, fmt.Errorf("the daemon ended: %v", d.err)
+		return 0, fmt.Errorf("%s: %w: %v", d.Name, errEnded, d.err)
 	}
 
 	client := http.Client{Timeout: 2 * time.Second}
@@ -171,6 +172,25 @@ func TerminateDaemon(t testing.TB, d *Daemon, programs ...string) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("temporary files of %s after its end: %v, %v", d.Name, left, err)
 	}
+}
+
+// shortTempDir is a directory for Unix sockets, whose paths have 107 bytes at
+// most; t.TempDir is too long with the name of the test in it.
+func shortTempDir(t testing.TB) string {
+	t.Helper()
+
+	dir, err := os.MkdirTemp("", "e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := os.RemoveAll(dir)
+		if err != nil {
+			t.Error(err)
+		}
+	})
+
+	return dir
 }
 
 // freePort is a TCP port that was free a moment ago.

@@ -4,27 +4,18 @@ package harness
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
+	"os/exec"
+	"slices"
 	"testing"
 	"time"
-
-	"github.com/choria-io/go-choria/choria"
-	"github.com/choria-io/go-choria/client/rpcutilclient"
-	"github.com/choria-io/go-choria/config"
-	"github.com/sirupsen/logrus"
 
 	"github.com/choria-provisioner/provisioner/internal/simfleet"
 )
 
 // Token is the provisioning token of every network.
 const Token = "toomanysecrets"
-
-// pingTimeout ends one ping; a client that waits for a node that is not there
-// yet asks again.
-const pingTimeout = 3 * time.Second
 
 // StartBroker starts a network with the shortest lease there can be.
 func StartBroker(t testing.TB, mode simfleet.Mode) *simfleet.Broker {
@@ -77,70 +68,44 @@ func ProvisionerConfig(t testing.TB, broker *simfleet.Broker, identity string) s
 
 // Ping calls rpcutil#ping on a node in the main collective, as an administrator
 // of the fleet who has a key and token of her own.
-func Ping(ctx context.Context, broker *simfleet.Broker, identity string) error {
-	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
-	defer cancel()
-
-	cfg, err := config.NewConfig(broker.ClientConfig())
+func Ping(bin Binaries, broker *simfleet.Broker, identity string) error {
+	cmd := exec.Command(bin.ChoriaPing, "--config", broker.ClientConfig(), "--collective", Collective, identity)
+	// go-choria wants it of a client
+	cmd.Env = []string{"USER=admin"}
+	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return err
-	}
-	cfg.Collectives = []string{Collective}
-	cfg.MainCollective = Collective
-	cfg.CustomLogger = logrus.New()
-	cfg.CustomLogger.SetOutput(io.Discard)
-	framework, err := choria.NewWithConfig(cfg)
-	if err != nil {
-		return err
-	}
-	client, err := rpcutilclient.New(framework)
-	if err != nil {
-		return err
+		return fmt.Errorf("%w: %s", err, out)
 	}
 
-	result, err := client.OptionWorkers(1).OptionTargets([]string{identity}).Ping().Do(ctx)
-	if err != nil {
-		return err
-	}
-
-	var answers int
-	err = errors.New("no answer")
-	result.EachOutput(func(output *rpcutilclient.PingOutput) {
-		answers++
-		err = nil
-		if !output.ResultDetails().OK() {
-			err = fmt.Errorf("%s answered: %s", output.ResultDetails().Sender(), output.ResultDetails().StatusMessage())
-		}
-		if output.ResultDetails().Sender() != identity {
-			err = fmt.Errorf("%s answered for %s", output.ResultDetails().Sender(), identity)
-		}
-	})
-	if answers > 1 {
-		err = fmt.Errorf("%d answers", answers)
-	}
-
-	return err
+	return nil
 }
 
-// InAccount is an error until the node's one open connection is in an account
-// of the broker.
-func InAccount(broker *simfleet.Broker, node *Node, account string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), pingTimeout)
+// Connections is an error until the node has made one connection after the
+// other to the broker, each in the account named, and the last is open.
+func Connections(broker *simfleet.Broker, node *Node, accounts ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 
-	connections, err := broker.Connections(ctx)
+	all, err := broker.Connections(ctx)
 	if err != nil {
 		return err
 	}
-	for _, c := range connections {
-		if c.Name != node.Identity || !c.Closed.IsZero() {
+	slices.SortFunc(all, func(a, b simfleet.Connection) int { return a.Opened.Compare(b.Opened) })
+
+	var made []string
+	open := 0
+	for _, c := range all {
+		if c.Name != node.Identity {
 			continue
 		}
-		if c.Account != account {
-			return fmt.Errorf("%s is connected in account %s, not %s", node.Identity, c.Account, account)
+		made = append(made, c.Account)
+		if c.Closed.IsZero() {
+			open++
 		}
-		return nil
+	}
+	if !slices.Equal(made, accounts) || open != 1 {
+		return fmt.Errorf("%s made connections in the accounts %v, of which %d are open, not in %v with the last open", node.Identity, made, open, accounts)
 	}
 
-	return fmt.Errorf("%s is not connected", node.Identity)
+	return nil
 }

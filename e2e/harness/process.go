@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,6 +33,8 @@ type Process struct {
 // ProcessID is a process that is told from a later one with the same pid.
 type ProcessID struct {
 	PID int
+	// parent is the pid of the process that started it.
+	parent int
 	// start is the start time in clock ticks since boot (field 22 of
 	// /proc/PID/stat). Executing another program does not change it.
 	start string
@@ -87,12 +90,12 @@ func Start(t testing.TB, name, dir string, env []string, path string, args ...st
 	if err != nil {
 		t.Errorf("%s ended at once: %v", name, err)
 	}
-	p.ID = ProcessID{PID: p.cmd.Process.Pid, start: stat.start}
+	p.ID = stat.id
 
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {
-			t.Logf("log of %s (pid %d):\n%s", name, p.ID.PID, tail(p.Log(), 200))
+			t.Logf("log of %s (pid %d):\n%s", name, p.ID.PID, excerpt(p.Log()))
 		}
 	})
 
@@ -129,11 +132,22 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
-// KillAlone kills the process as Kill does but leaves its children to their
-// fate.
-func (p *Process) KillAlone() {
+// KillAlone kills the process without a chance to clean up and checks that its
+// children end by themselves. Those below have nobody left who could end them,
+// and are killed as well.
+func (p *Process) KillAlone(t testing.TB) {
+	t.Helper()
+
+	family := p.Descendants()
+	defer func() {
+		for _, id := range family {
+			id.kill()
+		}
+	}()
+
 	p.ID.kill()
 	<-p.ended
+	ExpectGone(t, time.Second, slices.DeleteFunc(slices.Clone(family), func(id ProcessID) bool { return id.parent != p.ID.PID }))
 }
 
 // Terminate sends SIGTERM and returns how long the process took to exit; it is
@@ -173,7 +187,7 @@ func (p *Process) Descendants() []ProcessID {
 		if err != nil {
 			continue // it ended meanwhile
 		}
-		children[stat.parent] = append(children[stat.parent], ProcessID{PID: pid, start: stat.start})
+		children[stat.id.parent] = append(children[stat.id.parent], stat.id)
 	}
 
 	var found []ProcessID
@@ -192,7 +206,7 @@ func (p *Process) Descendants() []ProcessID {
 func (id ProcessID) Alive() bool {
 	stat, err := readStat(id.PID)
 
-	return err == nil && stat.start == id.start && stat.state != "Z" && stat.state != "X"
+	return err == nil && stat.id.start == id.start && stat.state != "Z" && stat.state != "X"
 }
 
 // Command is the command line of the process; empty when it ended.
@@ -231,9 +245,8 @@ func ExpectGone(t testing.TB, limit time.Duration, ids []ProcessID) {
 
 // procStat is the part of /proc/PID/stat that is of use here (proc(5)).
 type procStat struct {
-	state  string
-	parent int
-	start  string
+	id    ProcessID
+	state string
 }
 
 func readStat(pid int) (procStat, error) {
@@ -254,7 +267,7 @@ func readStat(pid int) (procStat, error) {
 		return procStat{}, err
 	}
 
-	return procStat{state: fields[0], parent: parent, start: fields[19]}, nil
+	return procStat{id: ProcessID{PID: pid, parent: parent, start: fields[19]}, state: fields[0]}, nil
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {
@@ -266,12 +279,15 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// tail is the last lines of a text.
-func tail(s string, lines int) string {
-	all := strings.SplitAfter(s, "\n")
-	if len(all) <= lines {
+// excerpt is the beginning and the end of a text that may be long.
+func excerpt(s string) string {
+	const head, tail = 100, 200
+	lines := strings.SplitAfter(s, "\n")
+	left := len(lines) - head - tail
+	if left <= 0 {
 		return s
 	}
 
-	return fmt.Sprintf("… %d lines left out\n%s", len(all)-lines, strings.Join(all[len(all)-lines:], ""))
+	return fmt.Sprintf("%s… %d lines left out\n%s",
+		strings.Join(lines[:head], ""), left, strings.Join(lines[head+left:], ""))
 }

@@ -25,8 +25,6 @@ import (
 const enrolLimit = 45 * time.Second
 
 func TestIssuer(t *testing.T) {
-	// go-choria wants it of a client, which the test is when it pings
-	t.Setenv("USER", "e2e")
 	bin := harness.Build(t)
 
 	for _, test := range []struct {
@@ -51,7 +49,7 @@ func testGoPlugin(t *testing.T, bin harness.Binaries) {
 	configuration := harness.IssuerConfiguration(broker)
 
 	early := startNode(t, bin, broker, "early.example.net")
-	harness.Eventually(t, 15*time.Second, "connection of the first node", func() error { return harness.InAccount(broker, early, "provisioning") })
+	harness.Eventually(t, 15*time.Second, "connection of the first node", func() error { return harness.Connections(broker, early, "provisioning") })
 
 	daemon := startDaemon(t, bin, broker, harness.DaemonOptions{
 		Name:   "provisioner",
@@ -61,7 +59,7 @@ func testGoPlugin(t *testing.T, bin harness.Binaries) {
 	late := startNode(t, bin, broker, "late.example.net")
 
 	for _, node := range []*harness.Node{early, late} {
-		expectEnrolled(t, broker, node, configuration)
+		expectEnrolled(t, bin, broker, node, configuration)
 	}
 	for metric, want := range map[string]float64{
 		"choria_provisioner_provisioned":      2,
@@ -91,7 +89,7 @@ func testExecHelper(t *testing.T, bin harness.Binaries) {
 	})
 	node := startNode(t, bin, broker, "scripted.example.net")
 
-	expectEnrolled(t, broker, node, configuration)
+	expectEnrolled(t, bin, broker, node, configuration)
 }
 
 func testStandby(t *testing.T, bin harness.Binaries) {
@@ -137,19 +135,19 @@ func startDaemon(t testing.TB, bin harness.Binaries, broker *simfleet.Broker, op
 
 // expectEnrolled waits until the node answers in the main collective, and
 // checks what the provisioner left on its disk.
-func expectEnrolled(t testing.TB, broker *simfleet.Broker, node *harness.Node, configuration map[string]string) {
+func expectEnrolled(t testing.TB, bin harness.Binaries, broker *simfleet.Broker, node *harness.Node, configuration map[string]string) {
 	t.Helper()
 
 	harness.Eventually(t, enrolLimit, "ping of "+node.Identity+" in the main collective", func() error {
 		if !node.ID.Alive() {
 			t.Fatalf("%s ended", node.Identity)
 		}
-		return harness.Ping(t.Context(), broker, node.Identity)
+		return harness.Ping(bin, broker, node.Identity)
 	})
 
 	node.ExpectReexecuted(t)
 	node.ExpectConfiguration(t, configuration)
-	err := harness.InAccount(broker, node, "choria")
+	err := harness.Connections(broker, node, "provisioning", "choria")
 	if err != nil {
 		t.Error(err)
 	}
