@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"strings"
@@ -32,9 +33,9 @@ const (
 	// startLimit bounds how long a broker may take to be ready.
 	startLimit = 30 * time.Second
 
-	// startTries is how often a start is tried again after another process
-	// took the port that was free a moment before.
-	startTries = 3
+	// lowestPort and highestPort lie below what systems hand out to outgoing
+	// connections: one of those could take the port while the broker is down.
+	lowestPort, highestPort = 20000, 32000
 )
 
 var errStopped = errors.New("the broker is stopped")
@@ -159,20 +160,13 @@ func (b *Broker) startFirst(ctx context.Context) error {
 		return err
 	}
 
-	for try := 1; ; try++ {
-		if b.port, err = freePort(); err != nil {
-			return err
-		}
-		err = b.start(ctx)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, errBrokerFailed) || try == startTries {
-			return err
-		}
+	if b.port, err = freePort(); err != nil {
+		return err
+	}
+	if err = b.start(ctx); err != nil {
+		return err
 	}
 
-	// these hold the port
 	if b.provisioningRaw, err = b.credentials.provisioning(b.URL(), b.opts.Token, b.opts.Mode == Issuer, nil); err != nil {
 		return err
 	}
@@ -192,6 +186,10 @@ func (b *Broker) startFirst(ctx context.Context) error {
 func (b *Broker) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
+
+	if err := tryPort(b.port); err != nil {
+		return fmt.Errorf("%v broker: %w", b.opts.Mode, err)
+	}
 
 	start := b.startIssuer
 	if b.opts.Mode == Insecure {
@@ -421,13 +419,26 @@ func poll(ctx context.Context, try func() error) error {
 }
 
 func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("free port: %w", err)
+	var err error
+	for range 100 {
+		port := lowestPort + rand.IntN(highestPort-lowestPort)
+		if err = tryPort(port); err == nil {
+			return port, nil
+		}
 	}
-	defer listener.Close()
 
-	return listener.Addr().(*net.TCPAddr).Port, nil
+	return 0, fmt.Errorf("no free port: %w", err)
+}
+
+// tryPort looks whether a server could listen on port: those we start end the
+// process, or never end, when they cannot.
+func tryPort(port int) error {
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return err
+	}
+
+	return listener.Close()
 }
 
 func entryOrSilence(log *logrus.Entry) *logrus.Entry {

@@ -67,7 +67,7 @@ func (b *Broker) startInsecure(ctx context.Context) (brokerServer, error) {
 	}
 
 	failed := make(chan struct{})
-	srv.SetLoggerV2(&natsLog{survivingLogger(b.log.Logger, failed).WithField("component", "network_broker")}, false, false, false)
+	srv.SetLoggerV2(&natsLog{survivingLogger(b.log, failed).WithField("component", "network_broker")}, false, false, false)
 
 	if err = auth.setUp(srv); err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -21,7 +22,7 @@ const (
 	systemPassword = "system"
 )
 
-// errBrokerFailed is a server that gave up, most likely over its port.
+// errBrokerFailed is a server that gave up; its log says why.
 var errBrokerFailed = errors.New("the server gave up at start")
 
 // issuerServer is go-choria's network broker.
@@ -50,7 +51,7 @@ func (b *Broker) startIssuer(ctx context.Context) (brokerServer, error) {
 	}
 
 	failed := make(chan struct{})
-	cfg.CustomLogger = survivingLogger(b.log.Logger, failed)
+	cfg.CustomLogger = survivingLogger(b.log, failed)
 
 	fw, err := choria.NewWithConfig(cfg)
 	if err != nil {
@@ -70,7 +71,7 @@ func (b *Broker) startIssuer(ctx context.Context) (brokerServer, error) {
 	err = s.wait(ctx, b.Addr(), failed)
 	switch {
 	case errors.Is(err, errBrokerFailed):
-		// it waits another minute for itself to become ready and is then gone
+		// stopping it would wait a minute for it to become ready
 		cancel()
 
 		return nil, err
@@ -146,17 +147,30 @@ func (b *Broker) writeBrokerConfig() (string, error) {
 }
 
 // survivingLogger writes as log does, but a fatal message closes failed where
-// it would end the process: the NATS server says so that its port is taken.
-func survivingLogger(log *logrus.Logger, failed chan struct{}) *logrus.Logger {
+// it would end the process.
+func survivingLogger(log *logrus.Entry, failed chan struct{}) *logrus.Logger {
 	var once sync.Once
 
-	return &logrus.Logger{
-		Out:       log.Out,
-		Hooks:     log.Hooks,
-		Formatter: log.Formatter,
-		Level:     log.GetLevel(),
-		ExitFunc:  func(int) { once.Do(func() { close(failed) }) },
-	}
+	logger := logrus.New()
+	logger.SetOutput(io.Discard)
+	logger.SetLevel(log.Logger.GetLevel())
+	logger.AddHook(forward{log})
+	logger.ExitFunc = func(int) { once.Do(func() { close(failed) }) }
+
+	return logger
+}
+
+// forward hands a logger's messages to another one.
+type forward struct {
+	to *logrus.Entry
+}
+
+func (f forward) Levels() []logrus.Level { return logrus.AllLevels }
+
+func (f forward) Fire(e *logrus.Entry) error {
+	f.to.WithFields(e.Data).WithTime(e.Time).Log(e.Level, e.Message)
+
+	return nil
 }
 
 func connectInProcess(server nats.InProcessConnProvider, opts ...nats.Option) (*nats.Conn, error) {

@@ -20,3 +20,7 @@ func TestMain(m *testing.M) {
 func TestBroker(t *testing.T) {
 	suite.TestBroker(t, simfleet.Issuer)
 }
+
+func TestFleet(t *testing.T) {
+	suite.TestFleet(t, simfleet.Issuer)
+}

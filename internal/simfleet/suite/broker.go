@@ -5,8 +5,12 @@ package suite
 
 import (
 	"context"
+	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +18,8 @@ import (
 	"github.com/choria-io/go-choria/config"
 	"github.com/choria-io/go-choria/inter"
 	election "github.com/choria-io/go-choria/providers/election/streams"
+	"github.com/choria-io/go-choria/srvcache"
+	"github.com/choria-io/tokens"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sirupsen/logrus"
@@ -46,8 +52,47 @@ func Broker(t *testing.T, mode simfleet.Mode) *simfleet.Broker {
 	return b
 }
 
+// Client is go-choria, but for a data race of its clients.
+type Client struct {
+	*choria.Framework
+}
+
+// NewConnector is go-choria's; what it returns can be closed at any time.
+func (c *Client) NewConnector(ctx context.Context, servers func() (srvcache.Servers, error), name string, log *logrus.Entry) (inter.Connector, error) {
+	conn, err := c.Framework.NewConnector(ctx, servers, name, log)
+	if err != nil {
+		return nil, err
+	}
+
+	return &connector{Connector: conn}, nil
+}
+
+// connector keeps go-choria from ending a subscription, when a context ends or
+// on Close, that another goroutine is just making: discovery makes three, and
+// waits for one.
+type connector struct {
+	inter.Connector
+
+	mu sync.Mutex
+}
+
+func (c *connector) QueueSubscribe(ctx context.Context, name, subject, group string, output chan inter.ConnectorMessage) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	// Close ends the subscription
+	return c.Connector.QueueSubscribe(context.WithoutCancel(ctx), name, subject, group, output)
+}
+
+func (c *connector) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	c.Connector.Close()
+}
+
 // Framework is go-choria as a provisioner sets it up.
-func Framework(t *testing.T, b *simfleet.Broker, identity, password string) *choria.Framework {
+func Framework(t *testing.T, b *simfleet.Broker, identity, password string) *Client {
 	t.Helper()
 
 	path, err := b.ProvisionerConfig(identity)
@@ -63,16 +108,14 @@ func Framework(t *testing.T, b *simfleet.Broker, identity, password string) *cho
 	})
 }
 
-func framework(t *testing.T, b *simfleet.Broker, path string, change func(*config.Config)) *choria.Framework {
+func framework(t *testing.T, b *simfleet.Broker, path string, change func(*config.Config)) *Client {
 	t.Helper()
 
 	cfg, err := config.NewSystemConfig(path, false)
 	if err != nil {
 		t.Fatalf("client configuration: %v", err)
 	}
-	cfg.CustomLogger = logrus.New()
-	cfg.CustomLogger.SetOutput(t.Output())
-	cfg.CustomLogger.SetLevel(logrus.WarnLevel)
+	cfg.CustomLogger = logger(t).Logger
 	cfg.DisableTLS = b.Mode() == simfleet.Insecure
 	change(cfg)
 
@@ -81,11 +124,20 @@ func framework(t *testing.T, b *simfleet.Broker, path string, change func(*confi
 		t.Fatalf("client framework: %v", err)
 	}
 
-	return fw
+	return &Client{fw}
+}
+
+// logger writes what is wrong into the test's output.
+func logger(t *testing.T) *logrus.Entry {
+	log := logrus.New()
+	log.SetOutput(t.Output())
+	log.SetLevel(logrus.ErrorLevel)
+
+	return logrus.NewEntry(log)
 }
 
 // Connect connects as a provisioner does.
-func Connect(t *testing.T, fw *choria.Framework, name string) inter.Connector {
+func Connect(t *testing.T, fw *Client, name string) inter.Connector {
 	t.Helper()
 
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -107,7 +159,15 @@ func TestBroker(t *testing.T, mode simfleet.Mode) {
 	t.Run("election", func(t *testing.T) { testElection(t, mode) })
 	t.Run("restart", func(t *testing.T) { testRestart(t, mode) })
 	t.Run("connections", func(t *testing.T) { testConnections(t, mode) })
-	t.Run("main account", func(t *testing.T) { testMainAccount(t, mode) })
+	t.Run("port taken", func(t *testing.T) { testPortTaken(t, mode) })
+	t.Run("short lease", func(t *testing.T) { testShortLease(t, mode) })
+	if mode == simfleet.Issuer {
+		// an insecure network has no provisioned nodes to manage
+		t.Run("main account", testMainAccount)
+		t.Run("trust chain", testTrustChain)
+	} else {
+		t.Run("plain and TLS", testPlainAndTLS)
+	}
 }
 
 func testPassword(t *testing.T, mode simfleet.Mode) {
@@ -355,24 +415,137 @@ func testConnections(t *testing.T, mode simfleet.Mode) {
 	}
 }
 
-// testMainAccount shows that the fleet's account is another one.
-func testMainAccount(t *testing.T, mode simfleet.Mode) {
-	if mode == simfleet.Insecure {
-		// an insecure network has no provisioned nodes to manage
-		return
-	}
-
+func testPortTaken(t *testing.T, mode simfleet.Mode) {
 	b := Broker(t, mode)
-	conn := Connect(t, framework(t, b, b.ClientConfig(), func(*config.Config) {}), "client")
-	if err := conn.Nats().FlushTimeout(5 * time.Second); err != nil {
+	b.Stop()
+
+	listener, err := net.Listen("tcp", b.Addr())
+	if err != nil {
 		t.Fatal(err)
 	}
+	if err = b.Restart(t.Context()); err == nil {
+		t.Fatal("restarted on a port that is taken")
+	}
+	if err = listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err = b.Restart(t.Context()); err != nil {
+		t.Fatalf("restart on a port that is free again: %v", err)
+	}
+}
+
+func testShortLease(t *testing.T, mode simfleet.Mode) {
+	b, err := simfleet.StartBroker(t.Context(), simfleet.BrokerOptions{Mode: mode, ElectionTTL: time.Second})
+	if err == nil {
+		b.Close()
+		t.Fatal("started with leases that go-choria cannot hold")
+	}
+}
+
+// testMainAccount shows that the fleet's account is another one.
+func testMainAccount(t *testing.T) {
+	b := Broker(t, simfleet.Issuer)
+	Connect(t, framework(t, b, b.ClientConfig(), func(*config.Config) {}), "client")
+	onlyConnection(t, b, "choria")
+}
+
+// onlyConnection fails unless there is one connection and it is in account.
+func onlyConnection(t *testing.T, b *simfleet.Broker, account string) {
+	t.Helper()
 
 	conns, err := b.Connections(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(conns) != 1 || conns[0].Account != "choria" {
+	if len(conns) != 1 || conns[0].Account != account {
 		t.Fatalf("connections are %+v", conns)
+	}
+}
+
+// testTrustChain shows that the signing key may issue server tokens.
+func testTrustChain(t *testing.T) {
+	b := Broker(t, simfleet.Issuer)
+
+	read := func(path string) string {
+		t.Helper()
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		return string(content)
+	}
+	signer, err := tokens.ParseClientIDTokenUnverified(read(b.SigningToken()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, signingKey, err := choria.Ed25519KeyPairFromSeedFile(b.SigningKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	seed := filepath.Join(t.TempDir(), "server.seed")
+	public, _, err := choria.Ed25519KeyPairToFile(seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims, err := tokens.NewServerClaims("node.example.net", []string{"choria"}, "choria", nil, nil, public, "", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = claims.AddChainIssuerData(signer, signingKey); err != nil {
+		t.Fatal(err)
+	}
+	token, err := tokens.SignToken(claims, signingKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	inbox, jwt, sign, err := tokens.NatsConnectionHelpers(token, "choria", seed, logger(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(b.URL(), nats.Name("server"), nats.RootCAs(b.CA()), nats.CustomInboxPrefix(inbox), nats.Token(token), nats.UserJWT(jwt, sign))
+	if err != nil {
+		t.Fatalf("connect as a provisioned server: %v", err)
+	}
+	defer nc.Close()
+
+	onlyConnection(t, b, "choria")
+}
+
+// testPlainAndTLS shows that both kinds of client meet: an insecure provisioner
+// and a real server in provisioning mode, which insists on TLS.
+func testPlainAndTLS(t *testing.T) {
+	b := Broker(t, simfleet.Insecure)
+
+	plain, err := nats.Connect(b.URL())
+	if err != nil {
+		t.Fatalf("plain: %v", err)
+	}
+	defer plain.Close()
+
+	jwt, err := os.ReadFile(b.ProvisioningJWT())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := nats.Connect(b.URL(), nats.Token(string(jwt)), nats.RootCAs(b.CA()), nats.Secure())
+	if err != nil {
+		t.Fatalf("TLS: %v", err)
+	}
+	defer server.Close()
+
+	sub, err := server.SubscribeSync("provisioning.node.x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = server.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err = plain.Publish("provisioning.node.x", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = sub.NextMsg(5 * time.Second); err != nil {
+		t.Fatalf("the two do not meet: %v", err)
 	}
 }
