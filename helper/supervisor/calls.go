@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -82,10 +81,10 @@ func call[Resp any](ctx context.Context, s *Supervisor, method string, req proto
 		defer inst.leave()
 
 		began = time.Now()
-		ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+		ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Timeout, fmt.Errorf("no answer within %v", s.cfg.Timeout))
 		defer cancel()
 		resp, err := do(ctx, inst)
-		return resp, s.readError(ctx, inst, err)
+		return resp, readError(ctx, inst, err)
 	}()
 	if err != nil {
 		resp = nil
@@ -100,10 +99,10 @@ func call[Resp any](ctx context.Context, s *Supervisor, method string, req proto
 }
 
 // readError says in the host's words what gRPC says in its own.
-func (s *Supervisor) readError(ctx context.Context, inst *instance, err error) error {
+func readError(ctx context.Context, inst *instance, err error) error {
 	switch code := status.Code(err); {
-	case code == codes.DeadlineExceeded && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return status.Errorf(code, "no answer within %v", s.cfg.Timeout)
+	case code == codes.DeadlineExceeded && ctx.Err() != nil:
+		return status.Error(code, context.Cause(ctx).Error())
 	case code == codes.ResourceExhausted && strings.Contains(err.Error(), "received message") && strings.Contains(err.Error(), "larger than max"):
 		// gRPC's own limit; only its text tells it from the helper's word.
 		return fmt.Errorf("%w: the answer has more than %d bytes", ErrTooLarge, helper.MaxMessageSize)

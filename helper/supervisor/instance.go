@@ -82,6 +82,15 @@ func startInstance(ctx context.Context, cfg *Config) (*instance, error) {
 	return i, nil
 }
 
+// name is the helper's name, or its file's until it said its own.
+func (i *instance) name() string {
+	if i.info.Name != "" {
+		return i.info.Name
+	}
+
+	return filepath.Base(i.cfg.Path)
+}
+
 // findProgram resolves the path once, so that what is checked is what is run.
 func findProgram(path string) (string, error) {
 	found, err := exec.LookPath(path)
@@ -112,7 +121,7 @@ func socketDir() (string, error) {
 func (i *instance) clientConfig() *plugin.ClientConfig {
 	return &plugin.ClientConfig{
 		HandshakeConfig: helper.Handshake(),
-		// Go-plugin wants a set to agree on a version; the connection is used as it is.
+		// go-plugin wants a set to agree on a version; the connection is used as it is.
 		Plugins:          plugin.PluginSet{},
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
 		RunnerFunc: func(_ hclog.Logger, spec *exec.Cmd, _ string) (runner.Runner, error) {
@@ -170,10 +179,10 @@ func (i *instance) introduce(ctx context.Context) error {
 
 	resp, err := i.helperInfo.GetInfo(ctx, &helperv1.GetInfoRequest{HostVersion: i.cfg.HostVersion})
 	if err != nil {
-		return &callError{filepath.Base(i.cfg.Path), "GetInfo", err}
+		return &callError{i.name(), "GetInfo", err}
 	}
 	if err := helper.CheckInfo(resp); err != nil {
-		return fmt.Errorf("GetInfo: %w", err)
+		return fmt.Errorf("helper %s: GetInfo: %w", i.name(), err)
 	}
 	i.info = i.cfg.readInfo(resp, i.proc.pid)
 	i.slots = make(chan struct{}, i.info.MaxInFlight)
@@ -184,22 +193,22 @@ func (i *instance) introduce(ctx context.Context) error {
 func (i *instance) configure(ctx context.Context) error {
 	if !i.info.Has(helperv1.Capability_CAPABILITY_CONFIGURE) {
 		if len(i.cfg.pluginConfig.GetFields()) > 0 {
-			return fmt.Errorf("the helper %s takes no configuration, but one is set", i.info.Name)
+			return fmt.Errorf("helper %s takes no configuration, but one is set", i.name())
 		}
 		return nil
 	}
 
 	valid, err := i.helperInfo.Validate(ctx, &helperv1.ValidateRequest{Config: i.cfg.pluginConfig})
 	if err != nil && status.Code(err) != codes.Unimplemented {
-		return &callError{i.info.Name, "Validate", err}
+		return &callError{i.name(), "Validate", err}
 	}
 	for _, w := range valid.GetWarnings() {
-		i.cfg.Log.Warnf("configuration of helper %s: %s", i.info.Name, w)
+		i.cfg.Log.Warnf("configuration of helper %s: %s", i.name(), w)
 	}
 
 	_, err = i.helperInfo.Configure(ctx, &helperv1.ConfigureRequest{Config: i.cfg.pluginConfig})
 	if err != nil && status.Code(err) != codes.Unimplemented {
-		return &callError{i.info.Name, "Configure", err}
+		return &callError{i.name(), "Configure", err}
 	}
 
 	return nil
@@ -251,10 +260,10 @@ func exitText(err error) string {
 func (i *instance) checkHealth(ctx context.Context) error {
 	resp, err := i.health.Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 	if err != nil {
-		return &callError{filepath.Base(i.cfg.Path), "health check", err}
+		return &callError{i.name(), "health check", err}
 	}
 	if s := resp.GetStatus(); s != grpc_health_v1.HealthCheckResponse_SERVING {
-		return fmt.Errorf("helper %s: health check: it says %v", filepath.Base(i.cfg.Path), s)
+		return fmt.Errorf("helper %s: health check: it says %v", i.name(), s)
 	}
 
 	return nil
@@ -272,7 +281,7 @@ func (i *instance) watch(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-i.proc.exited:
-			return fmt.Errorf("it ended: %s", exitText(i.proc.err))
+			return fmt.Errorf("helper %s ended: %s", i.name(), exitText(i.proc.err))
 		case <-tick.C:
 		}
 
@@ -315,7 +324,7 @@ func (i *instance) stop(grace time.Duration) {
 	select {
 	case <-done:
 	case <-time.After(stopMargin):
-		i.cfg.Log.Errorf("helper %s, pid %s, cannot be killed", i.info.Name, i.proc.ID())
+		i.cfg.Log.Errorf("helper %s, pid %s, cannot be killed", i.name(), i.proc.ID())
 	}
 
 	if err := os.RemoveAll(i.dir); err != nil {

@@ -275,7 +275,7 @@ func (s *Supervisor) supervise(inst *instance) {
 
 		s.enter(Restarting, nil)
 		inst.stop(0)
-		if inst = s.restart(&past, fmt.Errorf("helper %s: %w", inst.info.Name, why)); inst == nil {
+		if inst = s.restart(&past, why); inst == nil {
 			return
 		}
 		s.cfg.Log.Warnf("helper %s %q runs again, pid %d", inst.info.Name, inst.info.Build, inst.info.PID)
@@ -289,11 +289,11 @@ func (s *Supervisor) restart(past *failures, why error) *instance {
 	for {
 		wait, loop := past.add(time.Now())
 		if loop {
-			s.enter(CrashLoop, nil)
 			s.cfg.Log.Errorf("%v; it failed %d times within %v, next start in %v", why, s.cfg.Restart.Limit, s.cfg.Restart.Window, wait)
+			s.enter(CrashLoop, nil)
 		} else {
-			s.enter(Restarting, nil)
 			s.cfg.Log.Errorf("%v; next start in %v", why, wait)
+			s.enter(Restarting, nil)
 		}
 
 		select {
@@ -362,11 +362,14 @@ func (s *Supervisor) Close() error {
 	}
 }
 
-// enter changes the state and the helper that calls go to.
+// enter changes the state and the helper that calls go to. Once closed, none.
 func (s *Supervisor) enter(state State, inst *instance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
+	if s.state == Closed {
+		return
+	}
 	s.inst = inst
 	if inst != nil {
 		s.info = inst.info
@@ -374,9 +377,9 @@ func (s *Supervisor) enter(state State, inst *instance) {
 	s.setState(state)
 }
 
-// setState is called with the lock held. Closed is final.
+// setState is called with the lock held.
 func (s *Supervisor) setState(state State) {
-	if s.state == state || s.state == Closed {
+	if s.state == state {
 		return
 	}
 	s.state = state

@@ -244,7 +244,10 @@ func certificate(t *testing.T) string {
 // A start that fails says why in words that help, and leaves neither process
 // nor file.
 func TestStartFails(t *testing.T) {
-	sum, script := strings.Repeat("0", 64), filepath.Join(t.TempDir(), "script")
+	sum, script, plain := strings.Repeat("0", 64), filepath.Join(t.TempDir(), "script"), filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, []byte("#!/bin/sh\nunset PLUGIN_CLIENT_CERT\nexec \"$1\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(script, []byte("#!/bin/sh\necho '1|1|unix|/nowhere|grpc|"+certificate(t)+"'\nexec sleep 600\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +266,8 @@ func TestStartFails(t *testing.T) {
 		{"a misspelt key", func(c *supervisor.Config) { c.PluginConfig = json.RawMessage(`{"fial":1}`) }, []string{`helper test-plugin: Validate: config: unknown field "fial" (InvalidArgument)`}, codes.InvalidArgument},
 		{"a configuration for one that takes none", func(c *supervisor.Config) {
 			c.Args, c.PluginConfig = []string{"unconfigurable"}, json.RawMessage(`{"a":1}`)
-		}, []string{"the helper test-plugin takes no configuration, but one is set"}, codes.Unknown},
+		}, []string{"helper test-plugin takes no configuration, but one is set"}, codes.Unknown},
+		{"a gRPC without go-plugin's mTLS", func(c *supervisor.Config) { c.Path, c.Args = plain, []string{program} }, []string{"a plugin whose gRPC has no go-plugin mTLS needs mtls: off"}, codes.Unavailable},
 		{"go-plugin panics on a certificate it did not ask for", func(c *supervisor.Config) { c.Path, c.MTLS = script, supervisor.MTLSOff }, []string{"the handshake failed"}, codes.Unknown},
 	}
 
