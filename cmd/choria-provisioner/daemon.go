@@ -79,7 +79,7 @@ func newDaemon(cfg *config.Config, choriaConfig string, logger *logrus.Logger) (
 		return nil, err
 	}
 	d.fleet = fleet.New(fleet.Config{
-		Discover:  fleet.Broadcast(d.calls.Framework()),
+		Discover:  fleet.Broadcast(d.calls),
 		Provision: d.provision,
 		Gate:      d.gate,
 		Metrics:   d.metrics,
@@ -215,7 +215,7 @@ func (d *daemon) announce(ctx context.Context, kind lifecycle.Type) {
 		err = lifecycle.PublishEvent(event, session.Connector)
 	}
 	if err == nil {
-		err = session.Connector.Nats().FlushWithContext(ctx)
+		err = session.Connector.Nats().FlushTimeout(farewell)
 	}
 	if err != nil {
 		d.log.Warnf("Could not publish our %s event: %v", kind, err)

@@ -1,0 +1,84 @@
+//go:build linux
+
+package issuer
+
+import (
+	"testing"
+	"time"
+
+	"github.com/choria-provisioner/provisioner/e2e/harness"
+	"github.com/choria-provisioner/provisioner/internal/simfleet"
+)
+
+// simulatedDaemon starts a daemon with the example helper for simulated nodes.
+func simulatedDaemon(t testing.TB, bin harness.Binaries, broker *simfleet.Broker, features map[string]bool) *harness.Daemon {
+	t.Helper()
+
+	return harness.StartDaemon(t, bin, harness.DaemonOptions{
+		Name:         "provisioner",
+		ChoriaConfig: harness.ProvisionerConfig(t, broker, "provisioner.example.net"),
+		Config: map[string]any{
+			"token":                        broker.Token(),
+			"broker_provisioning_password": broker.Password(),
+			"jwt_verify_cert":              broker.VerifyCert(),
+			"jwt_signing_key":              broker.SigningKey(),
+			"jwt_signing_token":            broker.SigningToken(),
+			"features":                     features,
+			"loglevel":                     "info",
+			"helper": map[string]any{"plugin": harness.BuildExample(t, "localca"), "config": map[string]any{
+				"dir": t.TempDir(), "brokers": []string{broker.Addr()}, "issuer": broker.IssuerPublic(),
+			}},
+		},
+	})
+}
+
+// Every set of features: each node sees its calls, each once and in order, and
+// nothing else.
+func TestFeatureSets(t *testing.T) {
+	bin := harness.Build(t)
+
+	for _, set := range harness.FeatureSets() {
+		t.Run(set.Name, func(t *testing.T) {
+			t.Parallel()
+			broker := harness.StartBroker(t, simfleet.Issuer)
+			fleet := harness.StartFleet(t, broker, 5, simfleet.NodeOptions{})
+			simulatedDaemon(t, bin, broker, set.Features)
+
+			harness.ExpectProvisioned(t, fleet, 30*time.Second)
+			for _, node := range fleet.Nodes() {
+				set.ExpectCalls(t, node)
+			}
+		})
+	}
+}
+
+// 2,000 nodes are provisioned over no more than six connections.
+func TestConnections(t *testing.T) {
+	bin := harness.Build(t)
+	broker := harness.StartBroker(t, simfleet.Issuer)
+	fleet := harness.StartFleet(t, broker, 2000, simfleet.NodeOptions{})
+	daemon := simulatedDaemon(t, bin, broker, map[string]bool{"ed25519": true})
+	harness.ExpectProvisioned(t, fleet, 3*time.Minute)
+
+	connections, err := broker.Connections(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := 0
+	for _, c := range connections {
+		if c.User == "provisioner" {
+			ours++
+		}
+	}
+	if ours == 0 || ours > 6 {
+		t.Errorf("the daemon made %d connections for 2000 nodes, want no more than 6: %v", ours, connections)
+	}
+	if err := daemon.ExpectMetric("choria_provisioner_provision_errors", 0); err != nil {
+		t.Error(err)
+	}
+	for action, n := range fleet.Counts().Calls {
+		if n != 2000 {
+			t.Errorf("%s reached nodes %d times, want 2000", action, n)
+		}
+	}
+}
