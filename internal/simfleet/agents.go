@@ -172,7 +172,7 @@ func (n *Node) hasGone() bool {
 func (n *Node) answer(req *request, reply *mcorpc.Reply, override Override) {
 	body, err := json.Marshal(reply)
 	if err != nil {
-		n.fleet.log.WithError(err).Warnf("Simulated node %s cannot encode its answer", n.Identity())
+		n.warn(err, "cannot encode its answer")
 
 		return
 	}
@@ -183,9 +183,7 @@ func (n *Node) answer(req *request, reply *mcorpc.Reply, override Override) {
 
 			continue
 		}
-		if err = n.conn.nc.Publish(req.replyTo, override.Raw); err != nil {
-			n.fleet.log.WithError(err).Warnf("Simulated node %s cannot answer", n.Identity())
-		}
+		n.warn(n.conn.nc.Publish(req.replyTo, override.Raw), "cannot answer")
 	}
 }
 

@@ -2,7 +2,6 @@ package simfleet
 
 import (
 	"context"
-	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -164,7 +163,7 @@ type Node struct {
 	lockedBy    string
 	lockedUntil time.Time
 	ecdh        []byte
-	key         ed25519.PrivateKey
+	publicKey   string
 }
 
 func newNode(f *Fleet, conn *nodeConn, o NodeOptions) (*Node, error) {
@@ -228,6 +227,15 @@ func (n *Node) Calls() []Call {
 	return append([]Call(nil), n.calls...)
 }
 
+// PublicKey is the hex encoded key of the last choria_provision#gen25519, empty
+// before that.
+func (n *Node) PublicKey() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	return n.publicKey
+}
+
 // Configured is what the node was last configured with, nil before that. It is
 // not to be changed.
 func (n *Node) Configured() *Configuration {
@@ -267,7 +275,7 @@ func (n *Node) rejoin(version string) error {
 	}
 	from := n.state
 	n.state, n.gone = Waiting, false
-	n.lockedBy, n.lockedUntil, n.ecdh, n.key = "", time.Time{}, nil, nil
+	n.lockedBy, n.lockedUntil, n.ecdh = "", time.Time{}, nil
 	n.mu.Unlock()
 
 	if err := n.conn.listen(n); err != nil {
@@ -323,8 +331,13 @@ func (n *Node) update(version string) {
 	if err == nil {
 		err = n.fleet.announce(n.fleet.ctx, n)
 	}
-	if err != nil {
-		n.fleet.log.WithError(err).Warnf("Simulated node %s did not come back from an update", n.Identity())
+	n.warn(err, "did not come back from an update")
+}
+
+// warn says what went wrong with the simulation, unless it is at its end.
+func (n *Node) warn(err error, what string) {
+	if err != nil && n.fleet.ctx.Err() == nil {
+		n.fleet.log.WithError(err).Warnf("Simulated node %s %s", n.Identity(), what)
 	}
 }
 
@@ -364,9 +377,7 @@ func (n *Node) event(kind lifecycle.Type, opts ...lifecycle.Option) {
 		}
 		err = lifecycle.PublishEvent(event, rawPublisher{n.conn.nc})
 	}
-	if err != nil {
-		n.fleet.log.WithError(err).Warnf("Simulated node %s cannot publish a %v event", n.Identity(), kind)
-	}
+	n.warn(err, "cannot publish an event")
 }
 
 // rawPublisher gives a NATS connection the name that go-choria calls.
@@ -376,6 +387,7 @@ type rawPublisher struct {
 
 func (p rawPublisher) PublishRaw(target string, data []byte) error { return p.nc.Publish(target, data) }
 func (p rawPublisher) PublishRawMsg(msg *nats.Msg) error           { return p.nc.PublishMsg(msg) }
+
 func (p rawPublisher) RequestRawMsgWithContext(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 	return p.nc.RequestMsgWithContext(ctx, msg)
 }
@@ -386,9 +398,7 @@ func (n *Node) publish(req *request, body []byte) {
 	if err == nil {
 		err = n.conn.nc.Publish(req.replyTo, data)
 	}
-	if err != nil {
-		n.fleet.log.WithError(err).Warnf("Simulated node %s cannot answer", n.Identity())
-	}
+	n.warn(err, "cannot answer")
 }
 
 // matches says whether the request's filter finds this node.

@@ -3,6 +3,7 @@ package simfleet
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 // nodeSecurity is the security of a node in provisioning mode: it verifies and
 // signs nothing. go-choria's providers want keys and read the global that says
 // whether the process is secure, which belongs to the provisioner under test.
-// The methods left out are not called for that, and panic.
+// Only what encoding a reply needs is there; the rest panics.
 type nodeSecurity struct {
 	inter.SecurityProvider
 
@@ -50,34 +51,39 @@ type request struct {
 }
 
 // decode reads a message. Those of the other mode's protocol are errors, as
-// are those that are older than they may be.
+// are those that are older than they may be. go-choria's constructors check
+// each layer against a JSON schema, which takes most of two milliseconds; its
+// clients have done that already.
 func (s *nodeSecurity) decode(data []byte) (*request, error) {
 	var (
 		transport protocol.TransportMessage
-		secure    protocol.SecureRequest
 		req       protocol.Request
 		err       error
 	)
 
-	switch version := protocol.VersionFromJSON(data); version {
-	case protocol.TransportV1:
-		if transport, err = v1.NewTransportFromJSON(data); err != nil {
-			return nil, err
-		}
-		if secure, err = v1.NewSecureRequestFromTransport(transport, s, true); err != nil {
-			return nil, err
-		}
-		req, err = v1.NewRequestFromSecureRequest(secure)
-	case protocol.TransportV2:
-		if transport, err = v2.NewTransportFromJSON(data); err != nil {
-			return nil, err
-		}
-		if secure, err = v2.NewSecureRequestFromTransport(transport, s, true); err != nil {
-			return nil, err
-		}
-		req, err = v2.NewRequestFromSecureRequest(secure)
+	switch version := protocol.VersionFromJSON(data); {
+	case version == protocol.TransportV1 && s.technology == inter.SecurityTechnologyX509:
+		outer := &v1.TransportMessage{Headers: &v1.TransportHeaders{}}
+		secure := &v1.SecureRequest{}
+		inner := &v1.Request{Envelope: &v1.RequestEnvelope{}}
+		err = unpack(
+			layer{func() []byte { return data }, outer},
+			layer{func() []byte { return outer.Data }, secure},
+			layer{secure.Message, inner},
+		)
+		transport, req = outer, inner
+	case version == protocol.TransportV2 && s.technology == inter.SecurityTechnologyED25519JWT:
+		outer := &v2.TransportMessage{Headers: &v2.TransportHeaders{}}
+		secure := &v2.SecureRequest{}
+		inner := &v2.Request{}
+		err = unpack(
+			layer{func() []byte { return data }, outer},
+			layer{func() []byte { return outer.Data }, secure},
+			layer{secure.Message, inner},
+		)
+		transport, req = outer, inner
 	default:
-		err = fmt.Errorf("unknown protocol %s", version)
+		err = fmt.Errorf("a node of this network does not speak protocol %s", version)
 	}
 	if err != nil {
 		return nil, err
@@ -94,6 +100,22 @@ func (s *nodeSecurity) decode(data []byte) (*request, error) {
 	}
 
 	return &request{Request: req, replyTo: transport.ReplyTo(), payload: payload}, nil
+}
+
+// layer is one of the documents that a message wraps in each other.
+type layer struct {
+	data func() []byte
+	into any
+}
+
+func unpack(layers ...layer) error {
+	for _, l := range layers {
+		if err := json.Unmarshal(l.data(), l.into); err != nil {
+			return err
+		}
+	}
+
+	return nil
 }
 
 // encode makes the message that answers req as identity with body. The reply

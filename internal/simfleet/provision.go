@@ -119,12 +119,13 @@ func (n *Node) generateEd25519(c *Call, reply *mcorpc.Reply) func() {
 		return nil
 	}
 
+	encoded := hex.EncodeToString(public)
 	n.mu.Lock()
-	n.key = private
+	n.publicKey = encoded
 	n.mu.Unlock()
 
 	reply.Data = provision.ED25519Reply{
-		PublicKey: hex.EncodeToString(public),
+		PublicKey: encoded,
 		Directory: n.opts.Directory,
 		Signature: hex.EncodeToString(ed25519.Sign(private, []byte(in.Nonce))),
 	}

@@ -226,7 +226,7 @@ func testPass(t *testing.T, b *simfleet.Broker) {
 		if len(public) != ed25519.PublicKeySize || !ed25519.Verify(public, []byte("a nonce"), signature) {
 			t.Errorf("signature of %s does not verify", r.ResultDetails().Sender())
 		}
-		if seen[r.PublicKey()] || r.Directory() != "/etc/choria" {
+		if seen[r.PublicKey()] || r.PublicKey() != f.Node(r.ResultDetails().Sender()).PublicKey() || r.Directory() != "/etc/choria" {
 			t.Errorf("key %s in %s", r.PublicKey(), r.Directory())
 		}
 		seen[r.PublicKey()] = true
