@@ -1,27 +1,92 @@
-# Set-up and checks. `make help` lists the targets.
+# Set-up, checks and the demo. `make help` lists the targets.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
-TOOLS := build/tools
+# Debian packages that the checks need, each with a program of it.
+PACKAGES := protobuf-compiler:protoc prometheus:promtool
+
 MODULES := . helper examples
+TOOLS := build/tools
 PROTO := choria/provisioner/helper/v1/helper.proto
+GENERATED := helper/helperv1
 
 # go-choria wants USER; machines that build often have none.
-export USER ?= root
+USER ?= root
+export USER
 
 .PHONY: help
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' Makefile
 
+.PHONY: build
+build: ## build bin/choria-provisioner
+	go build -trimpath -o bin/ ./cmd/choria-provisioner
+
+.PHONY: demo
+demo: build ## provision a simulated fleet: broker, nodes, provisioner and a plugin helper
+	bin/choria-provisioner demo
+
+.PHONY: test
+test: packages ## pass every check and test
+	$(MAKE) --no-print-directory check race
+
+.PHONY: check
+check: format vet staticcheck generated ## gofmt, vet, staticcheck, generated files
+
+.PHONY: format
+format:
+	@out=$$(gofmt -l .) && if [ -n "$$out" ]; then echo "not formatted, run gofmt -w on:" >&2; echo "$$out" >&2; exit 1; fi
+
+.PHONY: vet
+vet:
+	set -e; for m in $(MODULES); do (cd $$m && go vet ./...); done
+
+.PHONY: staticcheck
+staticcheck: $(TOOLS)/staticcheck
+	set -e; for m in $(MODULES); do (cd $$m && "$(CURDIR)/$(TOOLS)/staticcheck" ./...); done
+
+.PHONY: race
+race: ## go test -race in every module
+	set -e; for m in $(MODULES); do (cd $$m && go test -race -timeout 15m ./...); done
+
+# The versions of protoc and its plugins, in comments, are no difference.
+.PHONY: generated
+generated: $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-go-grpc
+	rm -rf build/generated && mkdir -p build/generated
+	$(call protoc,../../build/generated)
+	diff -r -I '^//.*protoc' build/generated/helperv1 $(GENERATED) || { echo "run make generate" >&2; exit 1; }
+
 .PHONY: generate
-generate: $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-go-grpc ## make the Go code of the helper contract anew
-	cd helper/proto && protoc \
-		--plugin=../../$(TOOLS)/protoc-gen-go --plugin=../../$(TOOLS)/protoc-gen-go-grpc \
-		--go_out=.. --go_opt=module=github.com/choria-provisioner/provisioner/helper \
-		--go-grpc_out=.. --go-grpc_opt=module=github.com/choria-provisioner/provisioner/helper \
-		$(PROTO)
+generate: packages $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-go-grpc ## make the Go code of the helper contract anew
+	$(call protoc,..)
+
+# protoc writes the contract's Go code below $(1), a path seen from helper/proto.
+define protoc
+cd helper/proto && protoc \
+	--plugin=../../$(TOOLS)/protoc-gen-go --plugin=../../$(TOOLS)/protoc-gen-go-grpc \
+	--go_out=$(1) --go_opt=module=github.com/choria-provisioner/provisioner/helper \
+	--go-grpc_out=$(1) --go-grpc_opt=module=github.com/choria-provisioner/provisioner/helper \
+	$(PROTO)
+endef
+
+# Installs what is missing; without the rights to, says what to install.
+.PHONY: packages
+packages:
+	@missing=; for p in $(PACKAGES); do command -v $${p#*:} >/dev/null || missing="$$missing $${p%%:*}"; done; \
+	if [ -n "$$missing" ]; then \
+		if [ "$$(id -u)" != 0 ]; then echo "install these Debian packages:$$missing" >&2; exit 1; fi; \
+		apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing; \
+	fi
 
 $(TOOLS)/protoc-gen-go: go.mod
 	go build -o $@ google.golang.org/protobuf/cmd/protoc-gen-go
+
 $(TOOLS)/protoc-gen-go-grpc: go.mod
 	go build -o $@ google.golang.org/grpc/cmd/protoc-gen-go-grpc
+
+$(TOOLS)/staticcheck: go.mod
+	go build -o $@ honnef.co/go/tools/cmd/staticcheck
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin build

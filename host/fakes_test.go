@@ -22,7 +22,6 @@ import (
 
 	"github.com/choria-io/go-choria/choria"
 	"github.com/choria-io/tokens"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
 	"github.com/choria-provisioner/provisioner/helper/helperv1"
@@ -269,7 +268,7 @@ func makeCSR(t *testing.T, key any, template *x509.CertificateRequest) string {
 // histogram, with this rpc label.
 func sample(t *testing.T, m *metrics.Metrics, name, rpc string) float64 {
 	t.Helper()
-	families, err := m.Gatherer().(prometheus.Gatherer).Gather()
+	families, err := m.Gatherer().Gather()
 	must(t, err)
 	for _, f := range families {
 		if f.GetName() != name {
@@ -290,4 +289,3 @@ func sample(t *testing.T, m *metrics.Metrics, name, rpc string) float64 {
 	t.Fatalf("no series %s{rpc=%q}", name, rpc)
 	return 0
 }
-

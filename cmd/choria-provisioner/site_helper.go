@@ -29,7 +29,7 @@ func newHelper(h config.Helper, m *metrics.Helper, log *logrus.Entry) (*supervis
 		return supervisor.New(cfg)
 	}
 
-	self, err := os.Executable()
+	self, err := ownProgram()
 	if err != nil {
 		return nil, fmt.Errorf("could not find our own program for the exec helper: %w", err)
 	}
@@ -46,3 +46,14 @@ func newHelper(h config.Helper, m *metrics.Helper, log *logrus.Entry) (*supervis
 
 // execGrace is what the adapter has, beyond the script's deadline, to answer.
 const execGrace = 2 * time.Second
+
+// ownProgram is a path that runs this very program, also after its file was
+// replaced or removed.
+func ownProgram() (string, error) {
+	const self = "/proc/self/exe"
+	if _, err := os.Stat(self); err == nil {
+		return self, nil
+	}
+
+	return os.Executable()
+}
