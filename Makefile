@@ -2,8 +2,8 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
-# Debian packages that the checks need, each with a program of it.
-PACKAGES := protobuf-compiler:protoc prometheus:promtool
+# Debian packages that the checks need, each with a program or file of it.
+PACKAGES := protobuf-compiler:protoc libprotobuf-dev:/usr/include/google/protobuf/descriptor.proto prometheus:promtool
 
 MODULES := . helper examples
 TOOLS := build/tools
@@ -72,7 +72,7 @@ endef
 # Installs what is missing; without the rights to, says what to install.
 .PHONY: packages
 packages:
-	@missing=; for p in $(PACKAGES); do command -v $${p#*:} >/dev/null || missing="$$missing $${p%%:*}"; done; \
+	@missing=; for p in $(PACKAGES); do command -v $${p#*:} >/dev/null || [ -e $${p#*:} ] || missing="$$missing $${p%%:*}"; done; \
 	if [ -n "$$missing" ]; then \
 		if [ "$$(id -u)" != 0 ]; then echo "install these Debian packages:$$missing" >&2; exit 1; fi; \
 		apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing; \
