@@ -23,8 +23,8 @@ build: ## build bin/choria-provisioner
 	go build -trimpath -o bin/ ./cmd/choria-provisioner
 
 .PHONY: demo
-demo: build ## provision a simulated fleet: broker, nodes, provisioner and a plugin helper
-	bin/choria-provisioner demo
+demo: build ## provision a simulated fleet: broker, nodes, provisioner and a plugin helper (ARGS="--nodes 5000")
+	@bin/choria-provisioner demo $(ARGS)
 
 .PHONY: test
 test: packages ## pass every check and test

@@ -85,4 +85,5 @@ var commands = []func(c *cli, app *fisk.Application){
 	addRun,
 	addCheck,
 	addHelper,
+	addDemo,
 }
