@@ -203,15 +203,19 @@ func (f *Fleet) flush(ctx context.Context) error {
 
 var errClosed = errors.New("the fleet is closed")
 
-// Close ends all nodes without a farewell and waits for what they do.
+// Close ends all nodes without a farewell and waits for what they do. It may be
+// called more than once.
 func (f *Fleet) Close() {
 	f.mu.Lock()
+	closed := f.closed
 	f.closed = true
 	f.mu.Unlock()
 
-	f.cancel()
-	for _, c := range f.conns {
-		c.close()
+	if !closed {
+		f.cancel()
+		for _, c := range f.conns {
+			c.close()
+		}
 	}
 	f.running.Wait()
 }

@@ -11,7 +11,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/choria-io/go-choria/choria"
@@ -221,32 +223,39 @@ func (n *Node) configure(c *Call, reply *mcorpc.Reply) func() {
 		}
 	}
 
-	for key, value := range cfg.Config {
-		cfg.File += fmt.Sprintf("%s=%s\n", key, value)
+	for _, key := range slices.Sorted(maps.Keys(cfg.Config)) {
+		cfg.File += fmt.Sprintf("%s=%s\n", key, cfg.Config[key])
 	}
+	err := cfg.addPolicies(&in)
 	n.store(cfg)
+	if err != nil {
+		abort(reply, "Could not %s", err)
 
-	for _, policies := range []struct {
-		sent   map[string]string
-		kept   *map[string]string
-		suffix string
-		kind   string
-	}{
-		{in.ActionPolicies, &cfg.ActionPolicies, ".policy", "Action Policies"},
-		{in.OPAPolicies, &cfg.OPAPolicies, ".rego", "Open Policy Agent Policies"},
-	} {
-		for name := range policies.sent {
-			if !strings.HasSuffix(name, policies.suffix) {
-				abort(reply, "Could not save %s: expected %q to have %s extension", policies.kind, name, policies.suffix)
-
-				return nil
-			}
-		}
-		*policies.kept = policies.sent
+		return nil
 	}
 
 	n.event(lifecycle.Provisioned)
 	reply.Data = provision.Reply{Message: fmt.Sprintf("Wrote %d lines to %s", len(cfg.Config)+1, n.configFile())}
+
+	return nil
+}
+
+// addPolicies takes over the policies that were sent, up to the first kind with
+// a name the node does not like.
+func (c *Configuration) addPolicies(in *provision.ConfigureRequest) error {
+	for name := range in.ActionPolicies {
+		if !strings.HasSuffix(name, ".policy") {
+			return fmt.Errorf("save Action Policies: expected %q to have .policy extension", name)
+		}
+	}
+	c.ActionPolicies = in.ActionPolicies
+
+	for name := range in.OPAPolicies {
+		if !strings.HasSuffix(name, ".rego") {
+			return fmt.Errorf("save Open Policy Agent Policies: expected %q to have .rego extension", name)
+		}
+	}
+	c.OPAPolicies = in.OPAPolicies
 
 	return nil
 }

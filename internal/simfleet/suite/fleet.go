@@ -586,6 +586,12 @@ func testSplay(t *testing.T, b *simfleet.Broker) {
 	if err := f.WaitProvisioned(ctx, 1); err != nil {
 		t.Fatal(err)
 	}
+
+	// the end of the test closes it once more
+	f.Close()
+	if _, err := f.Add(t.Context(), "late", nil); err == nil {
+		t.Error("a closed fleet takes nodes")
+	}
 }
 
 func testUpdate(t *testing.T, b *simfleet.Broker) {
