@@ -230,8 +230,8 @@ func (d *demo) watch(ctx context.Context) (took time.Duration, err error) {
 	}
 }
 
-// settle waits until the provisioner has counted all nodes: the last one left
-// before its answer was there.
+// settle looks until the provisioner has counted all nodes: the last one left
+// before its answer was there. look reads the metrics.
 func (d *demo) settle(ctx context.Context, look func()) {
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
@@ -247,6 +247,8 @@ func (d *demo) settle(ctx context.Context, look func()) {
 			return
 		}
 	}
+	// A sample is not of one moment: its other numbers may be older.
+	look()
 }
 
 // draw shows the moment that lies elapsed after the provisioner's start.

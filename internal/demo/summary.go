@@ -114,7 +114,7 @@ func (r report) write(w io.Writer) {
 		fmt.Fprintf(w, "  slowest call: %s, %s\n", slow.action, slow.rpc.slowest())
 	}
 	if r.failedPasses > 0 {
-		fmt.Fprintf(w, "  %d passes over a node failed; those nodes were provisioned in a later one\n", r.failedPasses)
+		fmt.Fprintf(w, "  failed passes over a node, repeated later: %d\n", r.failedPasses)
 	}
 	for _, row := range r.rows {
 		if row.calls != row.rpc.attempts {

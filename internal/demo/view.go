@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,15 +34,16 @@ type progress struct {
 	elapsed time.Duration
 }
 
-// text is the progress in words.
+// text is the progress in words, its length the same from first to last.
 func (p progress) text() string {
 	perMinute := 0.0
 	if p.elapsed > 0 {
 		perMinute = float64(p.provisioned) / p.elapsed.Minutes()
 	}
 
-	return fmt.Sprintf("%d/%d provisioned  %.0f a minute  %d waiting  %d errors  %s",
-		p.provisioned, p.total, perMinute, p.waiting, p.errors, seconds(p.elapsed))
+	digits := len(strconv.Itoa(p.total))
+	return fmt.Sprintf("%*d/%d nodes  %5.0f a minute  %*d waiting  %d errors  %5.1fs",
+		digits, p.provisioned, p.total, perMinute, digits, p.waiting, p.errors, p.elapsed.Seconds())
 }
 
 // bar is the progress as a bar of so many columns.
@@ -122,7 +124,7 @@ func (v *view) progress(p progress) {
 	}
 }
 
-// end leaves the line that is drawn over as it is.
+// end leaves the line that is drawn over as it stands.
 func (v *view) end() {
 	if v.drawn {
 		fmt.Fprintln(v.out)
