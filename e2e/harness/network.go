@@ -69,7 +69,10 @@ func ProvisionerConfig(t testing.TB, broker *simfleet.Broker, identity string) s
 // Ping calls rpcutil#ping on a node in the main collective, as an administrator
 // of the fleet who has a key and token of her own.
 func Ping(bin Binaries, broker *simfleet.Broker, identity string) error {
-	cmd := exec.Command(bin.ChoriaPing, "--config", broker.ClientConfig(), "--collective", Collective, identity)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+
+	cmd := exec.CommandContext(ctx, bin.ChoriaPing, "--config", broker.ClientConfig(), "--collective", Collective, identity)
 	// go-choria wants it of a client
 	cmd.Env = []string{"USER=admin"}
 	out, err := cmd.CombinedOutput()

@@ -15,9 +15,6 @@ import (
 	"testing"
 )
 
-// NodeVersion is the version that nodes report.
-const NodeVersion = "0.30.2"
-
 // Node is a real Choria server.
 type Node struct {
 	*Process
@@ -46,8 +43,7 @@ func StartNode(t testing.TB, bin Binaries, identity, token string) *Node {
 		"--config", n.Path("server.conf"),
 		"--token", n.Path("provisioning.jwt"),
 		"--facts", n.Path("facts.json"),
-		"--identity", identity,
-		"--version", NodeVersion)
+		"--identity", identity)
 
 	return n
 }
@@ -86,8 +82,8 @@ func (n *Node) Starts() []NodeStart {
 	return starts
 }
 
-// Configuration reads the configuration file that the provision agent wrote.
-func (n *Node) Configuration() (map[string]string, error) {
+// configuration reads the configuration file that the provision agent wrote.
+func (n *Node) configuration() (map[string]string, error) {
 	f, err := os.Open(n.Path("server.conf"))
 	if err != nil {
 		return nil, err
@@ -132,7 +128,7 @@ func (n *Node) ExpectReexecuted(t testing.TB) {
 func (n *Node) ExpectConfiguration(t testing.TB, settings map[string]string) {
 	t.Helper()
 
-	got, err := n.Configuration()
+	got, err := n.configuration()
 	if err != nil {
 		t.Error(err)
 		return

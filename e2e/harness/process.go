@@ -40,8 +40,8 @@ type ProcessID struct {
 	start string
 }
 
-// Start runs a program with exactly the environment env, its output going to a
-// file in dir.
+// Start runs a program in the directory dir, which is its own, with exactly the
+// environment env. Its output goes to a file there.
 func Start(t testing.TB, name, dir string, env []string, path string, args ...string) *Process {
 	t.Helper()
 
@@ -75,22 +75,22 @@ func Start(t testing.TB, name, dir string, env []string, path string, args ...st
 		defer runtime.UnlockOSThread()
 
 		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			p.err = p.cmd.Wait()
-			close(p.ended)
+		if err != nil {
+			started <- err
+			return
 		}
+		// before Wait, for until then there is something to read
+		stat, err := readStat(p.cmd.Process.Pid)
+		p.ID = stat.id
+		started <- err
+
+		p.err = p.cmd.Wait()
+		close(p.ended)
 	}()
 	err = <-started
 	if err != nil {
 		t.Fatalf("starting %s: %v", name, err)
 	}
-
-	stat, err := readStat(p.cmd.Process.Pid)
-	if err != nil {
-		t.Errorf("%s ended at once: %v", name, err)
-	}
-	p.ID = stat.id
 
 	t.Cleanup(func() {
 		p.Kill()
@@ -125,11 +125,13 @@ func (p *Process) Running() bool {
 // Kill ends the process and all it started, at once and without a chance to
 // clean up, and waits until it is gone.
 func (p *Process) Kill() {
-	family := append(p.Descendants(), p.ID)
-	for _, id := range family {
+	family := p.Descendants()
+	p.ID.kill()
+	<-p.ended
+	// again for what it started meanwhile
+	for _, id := range append(family, p.Descendants()...) {
 		id.kill()
 	}
-	<-p.ended
 }
 
 // KillAlone kills the process without a chance to clean up and checks that its
@@ -139,11 +141,7 @@ func (p *Process) KillAlone(t testing.TB) {
 	t.Helper()
 
 	family := p.Descendants()
-	defer func() {
-		for _, id := range family {
-			id.kill()
-		}
-	}()
+	defer p.Kill()
 
 	p.ID.kill()
 	<-p.ended
@@ -174,8 +172,10 @@ func (p *Process) Terminate(limit time.Duration) (time.Duration, error) {
 }
 
 // Descendants are the running children of the process, their children, and so
-// on.
+// on. Those whose parent has ended are known by the directory they work in,
+// which is no other process's.
 func (p *Process) Descendants() []ProcessID {
+	var inDir []ProcessID
 	children := map[int][]ProcessID{}
 	entries, _ := filepath.Glob("/proc/[0-9]*")
 	for _, entry := range entries {
@@ -188,14 +188,27 @@ func (p *Process) Descendants() []ProcessID {
 			continue // it ended meanwhile
 		}
 		children[stat.id.parent] = append(children[stat.id.parent], stat.id)
+		dir, err := os.Readlink(entry + "/cwd")
+		if err == nil && dir == p.cmd.Dir {
+			inDir = append(inDir, stat.id)
+		}
 	}
 
 	var found []ProcessID
-	next := []ProcessID{p.ID}
-	for len(next) > 0 {
-		id := next[0]
-		next = append(next[1:], children[id.PID]...)
-		found = append(found, children[id.PID]...)
+	add := func(ids []ProcessID) {
+		for _, id := range ids {
+			if id != p.ID && !slices.Contains(found, id) {
+				found = append(found, id)
+			}
+		}
+	}
+	add(inDir)
+	if p.ID.Alive() {
+		add(children[p.ID.PID])
+	}
+	// found grows on the way
+	for i := 0; i < len(found); i++ {
+		add(children[found[i].PID])
 	}
 
 	return found

@@ -12,9 +12,9 @@ import (
 const (
 	firstLeaderLimit = 20 * time.Second
 	// a lease that was given back is won by the next campaign
-	handoverLimit = 10 * time.Second
+	handoverLimit = 15 * time.Second
 	// a lease that was not has to run out first
-	takeoverLimit = 15 * time.Second
+	takeoverLimit = 20 * time.Second
 )
 
 // Standby is what the test of a change of leader needs of a network.

@@ -63,6 +63,19 @@ func testLocalCA(t *testing.T, bin harness.Binaries) {
 	node := startNode(t, bin, broker, "signed.example.net")
 
 	expectEnrolled(t, broker, daemon, node)
+	node.ExpectConfiguration(t, map[string]string{
+		"identity":                         "{identity}",
+		"collectives":                      harness.Collective,
+		"main_collective":                  harness.Collective,
+		"loglevel":                         "info",
+		"registerinterval":                 "300",
+		"plugin.choria.middleware_hosts":   broker.Addr(),
+		"plugin.choria.server.provision":   "false",
+		"plugin.security.provider":         "file",
+		"plugin.security.file.ca":          broker.CA(),
+		"plugin.security.file.certificate": "{directory}/ssl/certificate.pem",
+		"plugin.security.file.key":         "{directory}/ssl/private.pem",
+	})
 	expectCertificate(t, node)
 }
 

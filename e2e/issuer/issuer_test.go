@@ -55,7 +55,8 @@ func testGoPlugin(t *testing.T, bin harness.Binaries) {
 		Name:   "provisioner",
 		Config: map[string]any{"helper": harness.SiteHelper(bin, configuration)},
 	})
-	harness.Eventually(t, 20*time.Second, "first discovery", func() error { return daemon.ExpectMetric("choria_provisioner_discover_cycles", 1) })
+	// the only discovery of this minute
+	harness.Eventually(t, 20*time.Second, "first discovery", func() error { return daemon.ExpectMetric("choria_provisioner_discovered", 1) })
 	late := startNode(t, bin, broker, "late.example.net")
 
 	for _, node := range []*harness.Node{early, late} {

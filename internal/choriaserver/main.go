@@ -39,10 +39,11 @@ type settings struct {
 	config string
 	// token is the provisioning token (provisioning.jwt).
 	token string
-	// identity and version are what the server calls itself while it waits;
-	// afterwards the identity is what its configuration file says.
+	// identity is what the server calls itself while it waits; afterwards it is
+	// what its configuration file says.
 	identity string
-	version  string
+	// version is what it says it runs.
+	version string
 	// facts is a JSON file; empty is no facts.
 	facts string
 }
