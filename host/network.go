@@ -192,7 +192,7 @@ func (n *Network) dial(ctx context.Context) (*Session, error) {
 	}
 
 	sctx, end := context.WithCancelCause(ctx)
-	s := &Session{ctx: sctx, end: end, nc: conn.Nats(), replies: newReplyRouter(conn.Nats(), n.extra, n.fw, n.log), files: files}
+	s := &Session{ctx: sctx, end: end, nc: conn.Nats(), replies: newReplyRouter(conn.Nats(), n.extra, n.log), files: files}
 	s.Connector = &sharedConnector{Connector: conn, session: s}
 	context.AfterFunc(sctx, cancel)
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/choria-io/go-choria/choria"
 	"github.com/choria-io/go-choria/inter"
+	"github.com/choria-io/go-choria/protocol"
 	"github.com/nats-io/nats.go"
 	"github.com/sirupsen/logrus"
 )
@@ -48,7 +49,6 @@ func exchangeFrom(ctx context.Context) *exchange {
 // subscription a call would cost the broker two more messages each.
 type replyRouter struct {
 	nc    *nats.Conn
-	fw    inter.ProtocolConstructor
 	extra func(identity, action string)
 	log   *logrus.Entry
 
@@ -65,8 +65,8 @@ type route struct {
 	open    int
 }
 
-func newReplyRouter(nc *nats.Conn, extra func(identity, action string), fw inter.ProtocolConstructor, log *logrus.Entry) *replyRouter {
-	return &replyRouter{nc: nc, extra: extra, fw: fw, log: log, prefixes: map[string]bool{}, routes: map[string]*route{}}
+func newReplyRouter(nc *nats.Conn, extra func(identity, action string), log *logrus.Entry) *replyRouter {
+	return &replyRouter{nc: nc, extra: extra, log: log, prefixes: map[string]bool{}, routes: map[string]*route{}}
 }
 
 // add routes subject to output until ctx ends. Receivers of one subject in one
@@ -137,7 +137,7 @@ func (r *replyRouter) route(m *nats.Msg) {
 		return
 	}
 
-	if e := to.exchange; e != nil && r.isReply(m) && e.replies.Add(1) > 1 {
+	if e := to.exchange; e != nil && isReply(m.Data) && e.replies.Add(1) > 1 {
 		go r.extra(e.identity, e.action)
 	}
 
@@ -153,10 +153,15 @@ func (r *replyRouter) route(m *nats.Msg) {
 	}
 }
 
-// isReply tells whether m is a reply at all: what is not must not make twins.
-func (r *replyRouter) isReply(m *nats.Msg) bool {
-	t, err := r.fw.NewTransportFromJSON(m.Data)
-	return err == nil && t.SenderID() != ""
+// isReply tells whether data looks like a message of the protocol: what does not
+// must not make twins. Reading it whole would cost more than all else here.
+func isReply(data []byte) bool {
+	switch protocol.VersionFromJSON(data) {
+	case protocol.TransportV1, protocol.TransportV2:
+		return true
+	default:
+		return false
+	}
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {
