@@ -24,7 +24,7 @@ func addDemo(c *cli, app *fisk.Application) {
 	cmd := &demoCommand{cli: c}
 
 	d := app.Command("demo", "Provisions a simulated fleet, to see the provisioner at work").Action(cmd.run)
-	d.Flag("nodes", "How many nodes to simulate").Default("1000").IntVar(&cmd.opts.Nodes)
+	d.Flag("nodes", "How many nodes to simulate").Default("500").IntVar(&cmd.opts.Nodes)
 	d.Flag("workers", "How many nodes to work on at once, else the provisioner's default").IsSetByUser(&cmd.workersSet).IntVar(&cmd.opts.Workers)
 	d.Flag("json", "End with one line of JSON on standard output; the rest goes to standard error").UnNegatableBoolVar(&cmd.opts.JSON)
 	d.Flag("timeout", "How long it may take; the default grows with the number of nodes").DurationVar(&cmd.opts.Timeout)

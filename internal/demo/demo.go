@@ -18,14 +18,6 @@ import (
 )
 
 const (
-	// MaxNodes is what the provisioner queues from one discovery.
-	MaxNodes = 20_000
-
-	// MaxWorkers is more than one machine makes use of.
-	MaxWorkers = 1_000
-
-	maxPort = 65_535
-
 	// drawInterval is the time between two looks at the fleet, scrapeInterval
 	// that between two readings of the provisioner's metrics.
 	drawInterval   = 100 * time.Millisecond
@@ -35,65 +27,6 @@ const (
 	// left already.
 	settleLimit = 5 * time.Second
 )
-
-// Options say what to show.
-type Options struct {
-	// Nodes is how many nodes wait, 1 to MaxNodes.
-	Nodes int
-
-	// Workers is how many nodes the provisioner works on at once, at most
-	// MaxWorkers; 0 is the provisioner's own default.
-	Workers int
-
-	// Timeout is how long all nodes together may take; 0 is a generous time for
-	// their number.
-	Timeout time.Duration
-
-	// MonitorPort is where, on the loopback address, the provisioner shows its
-	// metrics; 0 is any free port.
-	MonitorPort int
-
-	// LogFile keeps the log of the provisioner; when empty it goes with the
-	// demo.
-	LogFile string
-
-	// JSON ends the demo with a Summary, one line, on Stdout; what people read
-	// then goes to Stderr.
-	JSON bool
-
-	// Version is that of this program.
-	Version string
-
-	Stdout, Stderr io.Writer
-}
-
-// Check finds the options that make no sense.
-func (o *Options) Check() error {
-	var errs []error
-	if o.Nodes < 1 || o.Nodes > MaxNodes {
-		errs = append(errs, fmt.Errorf("--nodes is %d and must be 1 to %d", o.Nodes, MaxNodes))
-	}
-	if o.Workers < 0 || o.Workers > MaxWorkers {
-		errs = append(errs, fmt.Errorf("--workers is %d and must be 1 to %d", o.Workers, MaxWorkers))
-	}
-	if o.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("--timeout is %v and must not be negative", o.Timeout))
-	}
-	if o.MonitorPort < 0 || o.MonitorPort > maxPort {
-		errs = append(errs, fmt.Errorf("--monitor-port is %d and must be 1 to %d", o.MonitorPort, maxPort))
-	}
-
-	return errors.Join(errs...)
-}
-
-// timeout is for a slow machine that has other things to do.
-func (o *Options) timeout() time.Duration {
-	if o.Timeout > 0 {
-		return o.Timeout
-	}
-
-	return time.Minute + time.Duration(o.Nodes)*100*time.Millisecond
-}
 
 // Run shows the demo. It returns when all nodes are provisioned and everything
 // it started is gone, or with the reason why that did not come to pass. The end
@@ -105,16 +38,14 @@ func Run(ctx context.Context, opts Options) (err error) {
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// whoever read the output has gone: clean up instead of writing on
-	guard := func(w io.Writer) io.Writer { return &guardedWriter{w, cancel} }
 
 	people := opts.Stdout
 	if opts.JSON {
 		people = opts.Stderr
 	}
-	d := &demo{opts: opts, view: newView(people, guard(people))}
+	d := &demo{opts: opts, view: newView(people, &guardedWriter{people, cancel})}
+	// Paths are absolute: the provisioner has another working directory.
 	if opts.LogFile != "" {
-		// the provisioner has another working directory
 		if d.opts.LogFile, err = filepath.Abs(opts.LogFile); err != nil {
 			return fmt.Errorf("log: %w", err)
 		}
@@ -125,6 +56,9 @@ func Run(ctx context.Context, opts Options) (err error) {
 		return fmt.Errorf("temporary directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(d.dir)) }()
+	if d.dir, err = filepath.Abs(d.dir); err != nil {
+		return fmt.Errorf("temporary directory: %w", err)
+	}
 
 	summary, err := d.run(ctx)
 	if summary != nil && opts.JSON {
@@ -302,7 +236,8 @@ func (d *demo) failure(format string, args ...any) error {
 		fmt.Sprintf(format, args...), strings.Join(d.child.lastLines(), "\n  "))
 }
 
-// guardedWriter cancels when it cannot write.
+// guardedWriter cancels when it cannot write: whoever read has gone, and it is
+// time to clean up.
 type guardedWriter struct {
 	to     io.Writer
 	cancel context.CancelCauseFunc

@@ -41,6 +41,7 @@ type provisioner struct {
 	metricsURL string
 	logFile    string
 
+	process *os.Process
 	// started is when it was started.
 	started time.Time
 	// ended is closed when it has ended; err then says how.
@@ -147,19 +148,17 @@ func (p *provisioner) start(cmd *exec.Cmd) error {
 	if err := <-started; err != nil {
 		return err
 	}
-	p.pid = cmd.Process.Pid
+	p.process, p.pid = cmd.Process, cmd.Process.Pid
 
 	return nil
 }
 
 // stop ends the process and waits until it is gone. Its helper goes with it.
 func (p *provisioner) stop() {
-	// Only a process that has not been waited for still owns its pid.
-	select {
-	case <-p.ended:
+	if p.process.Signal(syscall.SIGTERM) != nil {
+		// it has ended
+		<-p.ended
 		return
-	default:
-		_ = syscall.Kill(p.pid, syscall.SIGTERM)
 	}
 
 	grace := time.NewTimer(stopGrace)
