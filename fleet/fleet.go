@@ -65,12 +65,13 @@ type Fleet struct {
 	cfg   Config
 	queue *queue
 	slots *slots
+	twins *twins
 }
 
 // New returns a fleet that does nothing before Run.
 func New(cfg Config) *Fleet {
 	m := cfg.Metrics
-	f := &Fleet{cfg: cfg}
+	f := &Fleet{cfg: cfg, twins: newTwins(2 * cfg.Interval)}
 	f.slots = newSlots(cfg.Workers, outsideLimit, m.BusyWorkers.Add)
 	f.queue = newQueue(queueLimit, 2*cfg.Interval, func(identity string) {
 		m.StaleEntriesDropped.Inc()
@@ -141,8 +142,15 @@ func (f *Fleet) discover(ctx context.Context) {
 	}
 	m.DiscoverySucceeded(time.Now())
 
-	count := 0
+	answers := make(map[string]int, len(nodes))
 	for _, identity := range nodes {
+		answers[identity]++
+	}
+	count := 0
+	for identity, n := range answers {
+		if n > 1 {
+			f.Doubt(identity, fmt.Sprintf("discovery was answered %d times", n))
+		}
 		if f.add(identity) == queued {
 			m.Discovered.Inc()
 			count++
@@ -162,10 +170,29 @@ func (f *Fleet) Announced(identity string) {
 	}
 }
 
+// Doubt tells that more than one machine answered for identity. It is held, that
+// is left alone, until for two intervals nobody told so again; a pass that has
+// not sent a configuration yet ends.
+func (f *Fleet) Doubt(identity, why string) {
+	if !f.twins.seen(identity) {
+		return
+	}
+	f.cfg.Metrics.Twins.Inc()
+	f.cfg.Log.WithField("identity", identity).Errorf(
+		"%s: two machines share this identity, or one answers in another's name; it is left alone until one alone answers for %v",
+		why, f.twins.hold)
+}
+
+// Doubted tells whether identity is held.
+func (f *Fleet) Doubted(identity string) bool { return f.twins.holds(identity) }
+
 func (f *Fleet) add(identity string) added {
 	if err := checkIdentity(identity); err != nil {
 		f.cfg.Log.Warnf("A node is ignored: %v", err)
 		return 0
+	}
+	if f.twins.holds(identity) {
+		return held
 	}
 
 	result := f.queue.add(identity)
@@ -247,8 +274,8 @@ func (f *Fleet) provision(ctx context.Context, e *entry, slot host.Slot) {
 		f.queue.rest(e, failedRest, true)
 	case errors.Is(err, host.ErrTwins):
 		m.ProvisionErrors.Inc()
-		log.Errorf("Could not provision the node, leaving it alone for %v: %v", 2*f.cfg.Interval, err)
-		f.queue.rest(e, 2*f.cfg.Interval, false)
+		f.Doubt(e.identity, err.Error())
+		f.queue.forget(e)
 	case err != nil:
 		m.ProvisionErrors.Inc()
 		log.Errorf("Could not provision the node: %v", err)

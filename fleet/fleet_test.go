@@ -62,6 +62,14 @@ func newSite(workers int, provision Provisioner) *site {
 	return s
 }
 
+// worked is how often the node was worked on.
+func (s *site) worked(identity string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.passes[identity]
+}
+
 func provisioned(context.Context, string, host.Slot) (host.Outcome, error) {
 	return host.Outcome{Result: host.Provisioned}, nil
 }
@@ -124,8 +132,8 @@ func TestAfterAPass(t *testing.T) {
 				s.gate.Open()
 				s.run(t, 5*time.Minute-time.Second)
 
-				if s.passes["n1"] != tc.passes {
-					t.Errorf("%d passes, want %d", s.passes["n1"], tc.passes)
+				if s.worked("n1") != tc.passes {
+					t.Errorf("%d passes, want %d", s.worked("n1"), tc.passes)
 				}
 				if got := tc.counter(s.metrics); got != tc.want {
 					t.Errorf("the counter is %v, want %v", got, tc.want)
@@ -148,14 +156,14 @@ func TestFinishedNodeIsLeftAlone(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
-		if s.passes["n1"] != 1 {
-			t.Errorf("%d passes in the first minute, want 1", s.passes["n1"])
+		if s.worked("n1") != 1 {
+			t.Errorf("%d passes in the first minute, want 1", s.worked("n1"))
 		}
 		time.Sleep(2 * time.Second)
 		s.Announced("n1")
 		synctest.Wait()
-		if s.passes["n1"] != 2 {
-			t.Errorf("%d passes, a fresh event after 60 s counts", s.passes["n1"])
+		if s.worked("n1") != 2 {
+			t.Errorf("%d passes, a fresh event after 60 s counts", s.worked("n1"))
 		}
 		cancel()
 		done.Wait()
@@ -186,7 +194,7 @@ func TestPaused(t *testing.T) {
 		time.Sleep(time.Second)
 		s.gate.Pause("the lease is lost")
 		synctest.Wait()
-		if cancelled.Load() != 1 || len(s.passes) != 1 || s.passes["n4"] != 0 {
+		if cancelled.Load() != 1 || len(s.passes) != 1 || s.worked("n4") != 0 {
 			t.Errorf("%d cancelled, passes %v: want the one in flight, no more", cancelled.Load(), s.passes)
 		}
 		if waiting, all := s.queue.size(); waiting != 0 || all != 0 {
@@ -319,4 +327,66 @@ func TestCheckIdentity(t *testing.T) {
 			t.Errorf("%q: error %v, good is %v", tc.identity, err, tc.good)
 		}
 	}
+}
+
+// Two machines of one name answer discovery: neither is worked on, it is said
+// once, and one that is alone again for two intervals is.
+func TestTwinsAreHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(2, provisioned)
+		s.found = []string{"twin", "n1", "twin"}
+		s.gate.Open()
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		done.Go(func() { s.Run(ctx) })
+
+		time.Sleep(5*time.Minute + time.Second)
+		s.Announced("twin")
+		synctest.Wait()
+		if s.worked("twin") != 0 || s.worked("n1") == 0 {
+			t.Error("twins must be left alone, the others not")
+		}
+		if got := testutil.ToFloat64(s.metrics.Twins); got != 1 {
+			t.Errorf("twins_total is %v, want it said once", got)
+		}
+
+		s.mu.Lock()
+		s.found = []string{"twin"}
+		s.mu.Unlock()
+		time.Sleep(time.Minute + 30*time.Second)
+		if s.worked("twin") != 0 {
+			t.Error("it was alone for one interval only")
+		}
+		time.Sleep(time.Minute)
+		if s.worked("twin") != 1 {
+			t.Errorf("%d passes after it was alone for two intervals, want 1", s.worked("twin"))
+		}
+		cancel()
+		done.Wait()
+	})
+}
+
+// A second reply that comes after its call ended holds the identity too.
+func TestDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(2, provisioned)
+		s.gate.Open()
+		s.Doubt("n1", "late")
+		if !s.Doubted("n1") || s.Doubted("n2") {
+			t.Error("n1 alone is to be held")
+		}
+		if got := s.add("n1"); got != held {
+			t.Errorf("adding a held identity answers %d", got)
+		}
+		time.Sleep(2 * time.Minute)
+		if s.Doubted("n1") {
+			t.Error("n1 is held for longer than two intervals")
+		}
+		for i := range heldLimit + 10 {
+			s.Doubt(fmt.Sprintf("n%d", i), "late")
+		}
+		if got := len(s.twins.held); got != heldLimit {
+			t.Errorf("%d identities are held, want no more than %d", got, heldLimit)
+		}
+	})
 }

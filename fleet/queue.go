@@ -19,6 +19,8 @@ const (
 	// refused is a node for which there was no room. Nothing of it is kept, so
 	// that the next discovery brings it back.
 	refused
+	// held is a node whose identity more than one machine answered for.
+	held
 )
 
 type state int

@@ -225,6 +225,7 @@ func newSetup(t *testing.T, features Features) *setup {
 		Gate:              s.gate,
 		Slot:              s.slot,
 		Metrics:           metrics.New("test"),
+		Doubted:           func() bool { return false },
 		Log:               logger.WithField("component", "host"),
 		Features:          features,
 		Token:             "s3cret",

@@ -60,6 +60,8 @@ type Config struct {
 	Slot    Slot
 	Metrics *metrics.Metrics
 	Log     *logrus.Entry
+	// Doubted tells whether more than one machine answers for this identity.
+	Doubted func() bool
 
 	Features Features
 	// Token is the provision token; it may be empty.

@@ -111,6 +111,11 @@ func (h *Host) call(ctx context.Context, req Request, accept func(Reply) error) 
 
 	back := h.cfg.Slot.Lend(yieldAfter)
 	err := h.rpcWrapper(ctx, req.Action, maxTries(req.Action), func(ctx context.Context) error {
+		// A second reply may have come when an earlier call had ended. Once the
+		// configuration has left, stopping would only leave the node half done.
+		if req.Action != ActionRestart && h.cfg.Doubted() {
+			return ErrTwins
+		}
 		replies, err := h.cfg.Caller.Call(ctx, h.identity, req)
 		if err != nil {
 			return err

@@ -232,3 +232,25 @@ func TestSlowNodeLendsItsWorker(t *testing.T) {
 		}
 	})
 }
+
+// A second machine's reply that is seen after its call ended stops the pass
+// before the configuration leaves, and not after.
+func TestDoubtStopsThePass(t *testing.T) {
+	for after, want := range map[string]error{
+		ActionJWT:       ErrTwins,
+		ActionInventory: ErrTwins,
+		ActionConfigure: nil,
+	} {
+		t.Run(after, func(t *testing.T) {
+			s := newSetup(t, Features{JWT: true})
+			s.cfg.Doubted = func() bool { return s.node.counts[after] > 0 }
+			_, err := s.provision(t.Context())
+			if !errors.Is(err, want) {
+				t.Errorf("error %v, want %v", err, want)
+			}
+			if configured := s.node.counts[ActionConfigure] > 0; configured != (want == nil) {
+				t.Errorf("configured is %v", configured)
+			}
+		})
+	}
+}

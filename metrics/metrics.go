@@ -68,6 +68,9 @@ type Metrics struct {
 	// StaleEntriesDropped counts queued nodes dropped because they had waited
 	// for longer than twice the discovery interval.
 	StaleEntriesDropped prometheus.Counter
+	// Twins counts identities that began to be held because more than one machine
+	// answered for them.
+	Twins prometheus.Counter
 
 	registry      *prometheus.Registry
 	paused        prometheus.Gauge
@@ -117,6 +120,7 @@ func New(site string) *Metrics {
 
 		QueueRefusals:       b.counter("queue_refusals_total", "Nodes found while the queue was full, to be queued later"),
 		Deferred:            b.counter("deferred_total", "Passes over a node that were put off on request"),
+		Twins:               b.counter("twins_total", "Identities held because more than one machine answered for them"),
 		StaleEntriesDropped: b.counter("stale_entries_dropped_total", "Queued nodes dropped because they had waited for too long"),
 		buildInfo:           b.gauges("build_info", "Always 1, labelled with the versions of the provisioner and of Go", "version", "go"),
 		lastDiscovery:       b.gauge("last_discovery_timestamp_seconds", "When the last successful broadcast discovery ended, 0 before the first"),

@@ -171,6 +171,7 @@ func (d *daemon) provision(ctx context.Context, identity string, slot host.Slot)
 		Slot:    slot,
 		Metrics: d.metrics,
 		Log:     d.log.Logger.WithField("component", "host"),
+		Doubted: func() bool { return d.fleet.Doubted(identity) },
 		Features: host.Features{
 			PKI:      d.cfg.Features.PKI,
 			JWT:      d.cfg.Features.JWT,
@@ -189,8 +190,7 @@ func (d *daemon) provision(ctx context.Context, identity string, slot host.Slot)
 
 // extraReply is told of a second reply to one call.
 func (d *daemon) extraReply(identity, action string) {
-	d.log.Logger.WithFields(logrus.Fields{"component": "host", "identity": identity}).
-		Errorf("%s was answered more than once: two machines share this identity, or one answers in another's name", action)
+	d.fleet.Doubt(identity, action+" was answered more than once")
 }
 
 // controlConn waits for the connection that the lease is held over.
