@@ -3,9 +3,11 @@ package host
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/choria-io/go-choria/client/choria_provisionclient"
 	"github.com/choria-io/go-choria/client/rpcutilclient"
+	"github.com/choria-io/go-choria/inter"
 )
 
 // Actions of the agents on a node, as agent#action. They are the rpc label of
@@ -68,50 +70,16 @@ type Caller interface {
 	Call(ctx context.Context, identity string, req Request) ([]Reply, error)
 }
 
-// choriaCaller is the Caller over the generated go-choria clients.
-type choriaCaller struct {
-	network *Network
-}
-
-// NewCaller returns a Caller over the network's connection.
-func NewCaller(network *Network) Caller { return &choriaCaller{network: network} }
-
-func (c *choriaCaller) Call(ctx context.Context, identity string, req Request) ([]Reply, error) {
-	session := c.network.current()
-	if session == nil {
-		return nil, ErrDisconnected
-	}
-
-	e := &exchange{identity: identity, action: req.Action}
-	ctx, cancel := context.WithCancelCause(withExchange(ctx, e))
-	defer cancel(nil)
-	stop := context.AfterFunc(session.Context(), func() { cancel(ErrDisconnected) })
-	defer stop()
-
-	replies, err := c.send(ctx, identity, req)
-	switch {
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case err != nil:
-		return nil, err
-	}
-
-	// The generated client stops listening at the first reply of its target.
-	for range int(e.replies.Load()) - len(replies) {
-		replies = append(replies, Reply{})
-	}
-
-	return replies, nil
-}
-
-// send hands req to the generated client of its action. No Logger option is
-// given to the clients: it would set the logger of the whole framework.
+// send hands req to the generated client of its action.
 func (c *choriaCaller) send(ctx context.Context, identity string, req Request) ([]Reply, error) {
 	if req.Action == ActionInventory {
-		client, err := rpcutilclient.New(c.network.Framework())
+		client, err := client(&c.rpcutil, func() (*rpcutilclient.RpcutilClient, error) {
+			return rpcutilclient.New(fw)
+		})
 		if err != nil {
 			return nil, err
 		}
+		defer c.rpcutil.Put(client)
 		res, err := client.OptionWorkers(1).OptionTargets([]string{identity}).Inventory().Do(ctx)
 		if err != nil {
 			return nil, err
@@ -122,10 +90,13 @@ func (c *choriaCaller) send(ctx context.Context, identity string, req Request) (
 		})
 	}
 
-	client, err := choria_provisionclient.New(c.network.Framework())
+	client, err := client(&c.provision, func() (*choria_provisionclient.ChoriaProvisionClient, error) {
+		return choria_provisionclient.New(fw)
+	})
 	if err != nil {
 		return nil, err
 	}
+	defer c.provision.Put(client)
 	client.OptionWorkers(1).OptionTargets([]string{identity})
 
 	switch req.Action {

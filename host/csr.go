@@ -16,22 +16,27 @@ import (
 
 // fetchCSR makes the node generate a key and a CSR, and checks the CSR.
 func (h *Host) fetchCSR(ctx context.Context, n *node) error {
-	return h.call(ctx, Request{Action: ActionGenCSR}, func(r Reply) error {
-		var reply struct {
-			CSR       string `json:"csr"`
-			PublicKey string `json:"public_key"`
-			SSLDir    string `json:"ssldir"`
-		}
-		if err := json.Unmarshal(r.Data, &reply); err != nil {
-			return fmt.Errorf("invalid reply: %w", err)
-		}
-		if err := checkCSR([]byte(reply.CSR), h.identity, h.cfg.CertDenyList); err != nil {
-			return fmt.Errorf("the node's CSR is refused: %w", err)
-		}
-
-		n.csr = &helperv1.CSR{CsrPem: reply.CSR, PublicKeyPem: reply.PublicKey, Ssldir: reply.SSLDir}
-		return nil
+	return h.call(ctx, Request{Action: ActionGenCSR}, func(r Reply) (err error) {
+		n.csr, err = readCSR(r.Data, h.identity, h.cfg.CertDenyList)
+		return err
 	})
+}
+
+// readCSR reads the reply to gencsr and checks the CSR.
+func readCSR(data []byte, identity string, deny []*regexp.Regexp) (*helperv1.CSR, error) {
+	var reply struct {
+		CSR       string `json:"csr"`
+		PublicKey string `json:"public_key"`
+		SSLDir    string `json:"ssldir"`
+	}
+	if err := json.Unmarshal(data, &reply); err != nil {
+		return nil, fmt.Errorf("invalid reply: %w", err)
+	}
+	if err := checkCSR([]byte(reply.CSR), identity, deny); err != nil {
+		return nil, fmt.Errorf("the node's CSR is refused: %w", err)
+	}
+
+	return &helperv1.CSR{CsrPem: reply.CSR, PublicKeyPem: reply.PublicKey, Ssldir: reply.SSLDir}, nil
 }
 
 // checkCSR refuses all but one well-formed, self-signed CSR for exactly this

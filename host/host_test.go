@@ -256,6 +256,8 @@ func TestRefusedAnswers(t *testing.T) {
 		{"carriage return in a value", set("a", "b\rc"), `key "a": a line break`},
 		{"line break in a key", set("a\nb", "c"), `key "a\nb": a line break`},
 		{"equals sign in a key", set("a=b", "c"), `key "a=b": a key cannot hold an equals sign`},
+		{"comment", set("#a", "c"), `key "#a": the node would read it as a comment`},
+		{"line that ends the node's reading", set("a", strings.Repeat("x", 65534)), `key "a": its line would have 65536 bytes`},
 		{"empty key", set(" ", "c"), "there is an empty key"},
 		{"provisioning left on", set("plugin.choria.server.provision", "true"), `key "plugin.choria.server.provision": "true" leaves provisioning on`},
 		{"provisioning left on, padded", set(" plugin.choria.server.provision", "Y"), "leaves provisioning on"},

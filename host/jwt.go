@@ -36,33 +36,40 @@ func (h *Host) fetchJWT(ctx context.Context, n *node) error {
 		return fmt.Errorf("jwt_verify_cert: %w", err)
 	}
 
-	return h.call(ctx, Request{Action: ActionJWT}, func(r Reply) error {
-		var reply struct {
-			JWT        string `json:"jwt"`
-			ECDHPublic string `json:"ecdh_public"`
-		}
-		if err := json.Unmarshal(r.Data, &reply); err != nil {
-			return fmt.Errorf("invalid reply: %w", err)
-		}
-		if reply.JWT == "" {
-			return errors.New("the node sent no provisioning JWT")
-		}
-		token := strings.TrimSpace(reply.JWT)
-		if _, err := tokens.ParseProvisioningToken(token, key); err != nil {
-			return fmt.Errorf("the node's provisioning JWT is refused: %w", err)
-		}
-		raw, claims, err := claimsOf(token)
-		if err != nil {
-			return fmt.Errorf("the node's provisioning JWT is refused: %w", err)
-		}
-		ecdh, err := decodeHex("ECDH public key", reply.ECDHPublic, 32)
-		if err != nil {
-			return err
-		}
-
-		n.rawClaims, n.claims, n.ecdhPublic = raw, claims, ecdh
-		return nil
+	return h.call(ctx, Request{Action: ActionJWT}, func(r Reply) (err error) {
+		n.rawClaims, n.claims, n.ecdhPublic, err = readJWT(r.Data, key)
+		return err
 	})
+}
+
+// readJWT reads the reply to jwt: the claims of the verified provisioning JWT,
+// the same without secrets, and the node's ECDH public key.
+func readJWT(data []byte, key any) (raw, claims, ecdh []byte, err error) {
+	var reply struct {
+		JWT        string `json:"jwt"`
+		ECDHPublic string `json:"ecdh_public"`
+	}
+	if err := json.Unmarshal(data, &reply); err != nil {
+		return nil, nil, nil, fmt.Errorf("invalid reply: %w", err)
+	}
+	token := strings.TrimSpace(reply.JWT)
+	if token == "" {
+		return nil, nil, nil, errors.New("the node sent no provisioning JWT")
+	}
+
+	if _, err := tokens.ParseProvisioningToken(token, key); err != nil {
+		return nil, nil, nil, fmt.Errorf("the node's provisioning JWT is refused: %w", err)
+	}
+	raw, claims, err = claimsOf(token)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("the node's provisioning JWT is refused: %w", err)
+	}
+	ecdh, err = decodeHex("ECDH public key", reply.ECDHPublic, 32)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+
+	return raw, claims, ecdh, nil
 }
 
 // claimsOf returns the claims of a verified token as they stand in it, and the

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/choria-provisioner/provisioner/helper/helperv1"
@@ -70,54 +71,71 @@ func (h *Host) fetchKey(ctx context.Context, n *node) error {
 	}
 	nonce := hex.EncodeToString(random)
 
-	return h.call(ctx, Request{Action: ActionGen25519, Nonce: nonce}, func(r Reply) error {
-		var reply struct {
-			PublicKey string `json:"public_key"`
-			Directory string `json:"directory"`
-			Signature string `json:"signature"`
-		}
-		if err := json.Unmarshal(r.Data, &reply); err != nil {
-			return fmt.Errorf("invalid reply: %w", err)
-		}
-
-		key, err := decodeHex("public key", reply.PublicKey, ed25519.PublicKeySize)
-		if err != nil {
-			return err
-		}
-		signature, err := decodeHex("signature of the nonce", reply.Signature, ed25519.SignatureSize)
-		if err != nil {
-			return err
-		}
-		if !ed25519.Verify(key, []byte(nonce), signature) {
-			return fmt.Errorf("the signature of the nonce is not that of the public key %s", reply.PublicKey)
-		}
-		if reply.Directory == "" {
-			return fmt.Errorf("the reply names no directory for the key")
-		}
-
-		n.publicKey, n.signature, n.directory = key, signature, reply.Directory
-		return nil
+	return h.call(ctx, Request{Action: ActionGen25519, Nonce: nonce}, func(r Reply) (err error) {
+		n.publicKey, n.signature, n.directory, err = readKey(r.Data, nonce)
+		return err
 	})
+}
+
+// readKey reads the reply to gen25519 and checks that the key signed the nonce.
+func readKey(data []byte, nonce string) (key ed25519.PublicKey, signature []byte, directory string, err error) {
+	var reply struct {
+		PublicKey string `json:"public_key"`
+		Directory string `json:"directory"`
+		Signature string `json:"signature"`
+	}
+	if err := json.Unmarshal(data, &reply); err != nil {
+		return nil, nil, "", fmt.Errorf("invalid reply: %w", err)
+	}
+
+	key, err = decodeHex("public key", reply.PublicKey, ed25519.PublicKeySize)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	signature, err = decodeHex("signature of the nonce", reply.Signature, ed25519.SignatureSize)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	if !ed25519.Verify(key, []byte(nonce), signature) {
+		return nil, nil, "", fmt.Errorf("the signature of the nonce is not that of the public key %x", key)
+	}
+	if reply.Directory == "" {
+		return nil, nil, "", errors.New("the reply names no directory for the key")
+	}
+
+	return key, signature, reply.Directory, nil
 }
 
 // fetchInventory fetches facts and version.
 func (h *Host) fetchInventory(ctx context.Context, n *node) error {
-	return h.call(ctx, Request{Action: ActionInventory}, func(r Reply) error {
-		var reply struct {
-			Facts      json.RawMessage `json:"facts"`
-			Version    string          `json:"version"`
-			Upgradable bool            `json:"upgradable"`
-		}
-		if err := json.Unmarshal(r.Data, &reply); err != nil {
-			return fmt.Errorf("invalid inventory: %w", err)
-		}
-
-		n.inventory, n.version, n.upgradable = r.Data, reply.Version, reply.Upgradable
-		if n.facts = reply.Facts; string(n.facts) == "null" {
-			n.facts = nil
-		}
-		return nil
+	return h.call(ctx, Request{Action: ActionInventory}, func(r Reply) (err error) {
+		n.facts, n.version, n.upgradable, err = readInventory(r.Data)
+		n.inventory = r.Data
+		return err
 	})
+}
+
+// readInventory reads the reply to inventory. The facts are a JSON object, or
+// nil where there are none.
+func readInventory(data []byte) (facts []byte, version string, upgradable bool, err error) {
+	var reply struct {
+		Facts      json.RawMessage `json:"facts"`
+		Version    string          `json:"version"`
+		Upgradable bool            `json:"upgradable"`
+	}
+	if err := json.Unmarshal(data, &reply); err != nil {
+		return nil, "", false, fmt.Errorf("invalid inventory: %w", err)
+	}
+
+	switch {
+	case len(reply.Facts) == 0, string(reply.Facts) == "null":
+	case reply.Facts[0] == '{':
+		facts = reply.Facts
+	default:
+		return nil, "", false, errors.New("invalid inventory: its facts are no JSON object")
+	}
+
+	return facts, reply.Version, reply.Upgradable, nil
 }
 
 // decodeHex reads the hex of exactly size bytes.

@@ -42,6 +42,7 @@ type daemon struct {
 	// events, which must not wait behind calls.
 	calls   *host.Network
 	control *host.Network
+	caller  host.Caller
 	// identity is ours, and the name under which we stand for election.
 	identity string
 }
@@ -65,6 +66,7 @@ func newDaemon(cfg *config.Config, choriaConfig string, logger *logrus.Logger) (
 	d.metrics.SetPaused(true)
 	d.gate.OnChange(func(open bool) { d.metrics.SetPaused(!open) })
 	d.calls = host.NewNetwork(fw, fmt.Sprintf("provisioner %s calls", d.identity), d.extraReply, logger.WithField("component", "network"))
+	d.caller = host.NewCaller(d.calls)
 	d.control = host.NewNetwork(fw, fmt.Sprintf("provisioner %s control", d.identity), nil, logger.WithField("component", "network"))
 	if cfg.LeaderElection {
 		d.elector = election.New(election.Config{
@@ -165,7 +167,7 @@ func (d *daemon) provision(ctx context.Context, identity string, slot host.Slot)
 	}
 
 	return host.New(identity, host.Config{
-		Caller:  host.NewCaller(d.calls),
+		Caller:  d.caller,
 		Helper:  siteHelper{d.helper},
 		Gate:    d.gate,
 		Slot:    slot,

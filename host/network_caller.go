@@ -1,0 +1,55 @@
+package host
+
+import "context"
+
+// networkCaller is the Caller over the one connection of a network. It stands
+// alone in this file: the benchmark builds the daemon with another one in its
+// place.
+type networkCaller struct {
+	network *Network
+	// Each new client parses its agent's schema: they are used again. No Logger
+	// option is given to them, it would set the logger of the whole framework.
+	provision sync.Pool
+	rpcutil   sync.Pool
+}
+
+// NewCaller returns a Caller over the network's connection, for any number of
+// nodes at once.
+func NewCaller(network *Network) Caller { return &networkCaller{network: network} }
+
+// client takes a client from pool or makes one.
+func client[C any](pool *sync.Pool, make func() (C, error)) (C, error) {
+	if c, ok := pool.Get().(C); ok {
+		return c, nil
+	}
+
+	return make()
+}
+
+func (c *networkCaller) Call(ctx context.Context, identity string, req Request) ([]Reply, error) {
+	session := c.network.current()
+	if session == nil {
+		return nil, ErrDisconnected
+	}
+
+	e := &exchange{identity: identity, action: req.Action}
+	ctx, cancel := context.WithCancelCause(withExchange(ctx, e))
+	defer cancel(nil)
+	stop := context.AfterFunc(session.Context(), func() { cancel(ErrDisconnected) })
+	defer stop()
+
+	replies, err := send(ctx, c.network.Framework(), identity, req)
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, err
+	}
+
+	// The generated client stops listening at the first reply of its target.
+	for range int(e.replies.Load()) - len(replies) {
+		replies = append(replies, Reply{})
+	}
+
+	return replies, nil
+}
