@@ -70,11 +70,29 @@ type Caller interface {
 	Call(ctx context.Context, identity string, req Request) ([]Reply, error)
 }
 
-// send hands req to the generated client of its action.
-func (c *choriaCaller) send(ctx context.Context, identity string, req Request) ([]Reply, error) {
+// clients are the generated go-choria clients, which connect as fw does. Each new
+// one parses its agent's schema: they are used again. No Logger option is given
+// to them, it would set the logger of the whole framework.
+type clients struct {
+	fw        inter.Framework
+	provision sync.Pool
+	rpcutil   sync.Pool
+}
+
+// client takes a client from pool or makes one.
+func client[C any](pool *sync.Pool, make func() (C, error)) (C, error) {
+	if c, ok := pool.Get().(C); ok {
+		return c, nil
+	}
+
+	return make()
+}
+
+// send hands req to the client of its action.
+func (c *clients) send(ctx context.Context, identity string, req Request) ([]Reply, error) {
 	if req.Action == ActionInventory {
 		client, err := client(&c.rpcutil, func() (*rpcutilclient.RpcutilClient, error) {
-			return rpcutilclient.New(fw)
+			return rpcutilclient.New(c.fw)
 		})
 		if err != nil {
 			return nil, err
@@ -91,7 +109,7 @@ func (c *choriaCaller) send(ctx context.Context, identity string, req Request) (
 	}
 
 	client, err := client(&c.provision, func() (*choria_provisionclient.ChoriaProvisionClient, error) {
-		return choria_provisionclient.New(fw)
+		return choria_provisionclient.New(c.fw)
 	})
 	if err != nil {
 		return nil, err

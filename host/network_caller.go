@@ -7,23 +7,13 @@ import "context"
 // place.
 type networkCaller struct {
 	network *Network
-	// Each new client parses its agent's schema: they are used again. No Logger
-	// option is given to them, it would set the logger of the whole framework.
-	provision sync.Pool
-	rpcutil   sync.Pool
+	clients *clients
 }
 
 // NewCaller returns a Caller over the network's connection, for any number of
 // nodes at once.
-func NewCaller(network *Network) Caller { return &networkCaller{network: network} }
-
-// client takes a client from pool or makes one.
-func client[C any](pool *sync.Pool, make func() (C, error)) (C, error) {
-	if c, ok := pool.Get().(C); ok {
-		return c, nil
-	}
-
-	return make()
+func NewCaller(network *Network) Caller {
+	return &networkCaller{network: network, clients: &clients{fw: network.Framework()}}
 }
 
 func (c *networkCaller) Call(ctx context.Context, identity string, req Request) ([]Reply, error) {
@@ -38,7 +28,7 @@ func (c *networkCaller) Call(ctx context.Context, identity string, req Request) 
 	stop := context.AfterFunc(session.Context(), func() { cancel(ErrDisconnected) })
 	defer stop()
 
-	replies, err := send(ctx, c.network.Framework(), identity, req)
+	replies, err := c.clients.send(ctx, identity, req)
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
