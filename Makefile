@@ -26,6 +26,13 @@ build: ## build bin/choria-provisioner
 demo: build ## provision a simulated fleet: broker, nodes, provisioner and a plugin helper (ARGS="--nodes 5000")
 	@bin/choria-provisioner demo $(ARGS)
 
+# The older way is the same daemon with one file replaced.
+.PHONY: bench
+bench: build ## measure the daemon, and beside it the older way to call nodes (ARGS="--nodes 500 --runs 3")
+	go build -trimpath -overlay internal/bench/older/overlay.json -o build/bench/older ./cmd/choria-provisioner
+	go build -o build/bench/bench ./internal/bench
+	@build/bench/bench --daemon bin/choria-provisioner --older build/bench/older $(ARGS)
+
 .PHONY: test
 test: packages ## pass every check and test
 	$(MAKE) --no-print-directory check race
