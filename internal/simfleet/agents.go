@@ -90,6 +90,9 @@ func (n *Node) serve(req *request) {
 	if ok && !override.Lose && time.Since(call.At) < agentTimeout(req.Agent()) {
 		n.answer(req, reply, override)
 	}
+	if override.Die {
+		n.vanish(n.State())
+	}
 	if after != nil {
 		n.fleet.background(after)
 	}
@@ -127,7 +130,7 @@ func (n *Node) perform(c *Call, reply *mcorpc.Reply, override Override) (after f
 		n.agent.Lock()
 		defer n.agent.Unlock()
 	}
-	if !n.sleep(override.Delay) || n.hasGone() {
+	if !n.sleep(override.Delay) || n.Gone() {
 		return nil, false
 	}
 
@@ -161,25 +164,24 @@ func (n *Node) lockFor(sender, caller string) bool {
 	return true
 }
 
-func (n *Node) hasGone() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-
-	return n.gone
-}
-
 // answer sends a reply as often as it should be.
 func (n *Node) answer(req *request, reply *mcorpc.Reply, override Override) {
-	body, err := json.Marshal(reply)
-	if err != nil {
-		n.warn(err, "cannot encode its answer")
+	body, sender := override.Body, override.Sender
+	if body == nil {
+		var err error
+		if body, err = json.Marshal(reply); err != nil {
+			n.warn(err, "cannot encode its answer")
 
-		return
+			return
+		}
+	}
+	if sender == "" {
+		sender = n.Identity()
 	}
 
 	for range 1 + override.Extra {
 		if override.Raw == nil {
-			n.publish(req, body)
+			n.publish(req, sender, body)
 
 			continue
 		}

@@ -88,8 +88,12 @@ type NodeOptions struct {
 	// format instead of CloudEvents.
 	LegacyEvents bool
 
-	// Quiet nodes publish no lifecycle events.
-	Quiet bool
+	// Quiet nodes publish no lifecycle events, Hidden ones answer no discovery.
+	Quiet, Hidden bool
+
+	// PongAs is who answers to discovery say they are from. Defaults to the
+	// identity.
+	PongAs string
 
 	// Intercept sees every call before the node acts on it, and may change
 	// what comes of it. It is called from many goroutines.
@@ -134,11 +138,19 @@ type Override struct {
 	// Lose acts, but the answer is lost.
 	Lose bool
 
-	// Raw is published as the answer instead of a message of Choria's protocol.
-	Raw []byte
+	// Body is answered in place of an encoded reply, Raw in place of a whole
+	// message of Choria's protocol.
+	Body, Raw []byte
+
+	// Sender is who the answer says it is from, in place of the identity.
+	Sender string
 
 	// Extra is how many more times than once the answer is sent.
 	Extra int
+
+	// Die ends the node without a farewell once it has acted and answered.
+	// Node.Return brings it back.
+	Die bool
 }
 
 // Node is one simulated node.
@@ -184,6 +196,9 @@ func newNode(f *Fleet, conn *nodeConn, o NodeOptions) (*Node, error) {
 	}
 	if o.UpdateSplay == 0 {
 		o.UpdateSplay = 2 * time.Second
+	}
+	if o.PongAs == "" {
+		o.PongAs = o.Identity
 	}
 	if o.Facts == nil {
 		o.Facts = map[string]any{}
@@ -308,6 +323,13 @@ func (n *Node) leave(to State, splay time.Duration) bool {
 	if !n.sleep(splay) {
 		return false
 	}
+	n.vanish(to)
+
+	return true
+}
+
+// vanish ends the node as it is.
+func (n *Node) vanish(to State) {
 	n.conn.leave(n)
 
 	n.mu.Lock()
@@ -315,8 +337,14 @@ func (n *Node) leave(to State, splay time.Duration) bool {
 	n.state, n.gone = to, true
 	n.mu.Unlock()
 	n.fleet.moved(from, to)
+}
 
-	return true
+// Gone says whether the node has left or died.
+func (n *Node) Gone() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	return n.gone
 }
 
 // update makes the node leave and come back with another version.
@@ -392,9 +420,9 @@ func (p rawPublisher) RequestRawMsgWithContext(ctx context.Context, msg *nats.Ms
 	return p.nc.RequestMsgWithContext(ctx, msg)
 }
 
-// publish answers a request with body.
-func (n *Node) publish(req *request, body []byte) {
-	data, err := n.fleet.security.encode(req, n.Identity(), n.fleet.broker.URL(), body)
+// publish answers a request with body, as sender.
+func (n *Node) publish(req *request, sender string, body []byte) {
+	data, err := n.fleet.security.encode(req, sender, n.fleet.broker.URL(), body)
 	if err == nil {
 		err = n.conn.nc.Publish(req.replyTo, data)
 	}

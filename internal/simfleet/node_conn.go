@@ -170,8 +170,8 @@ func (c *nodeConn) pong(req *request, nodes []*Node) {
 
 	answered := 0
 	for _, n := range nodes {
-		if n.matches(req) {
-			n.publish(req, []byte("pong"))
+		if !n.opts.Hidden && n.matches(req) {
+			n.publish(req, n.opts.PongAs, []byte("pong"))
 			answered++
 		}
 	}
