@@ -116,8 +116,8 @@ type Info struct {
 // Has says whether the helper offers a capability.
 func (i Info) Has(c helperv1.Capability) bool { return slices.Contains(i.Capabilities, c) }
 
-// closeGrace is what a helper has to end by itself.
-const closeGrace = 500 * time.Millisecond
+// CloseGrace is what a helper has to end by itself when it is asked to.
+const CloseGrace = 500 * time.Millisecond
 
 // Supervisor runs one helper. Its methods may be called from many goroutines.
 type Supervisor struct {
@@ -132,6 +132,8 @@ type Supervisor struct {
 	state State
 	inst  *instance
 	info  Info
+	// failure is why the helper failed last.
+	failure error
 }
 
 // New checks the configuration and starts nothing.
@@ -269,10 +271,11 @@ func (s *Supervisor) supervise(inst *instance) {
 		why := inst.watch(s.life)
 		if s.life.Err() != nil {
 			s.enter(Closed, nil)
-			inst.stop(closeGrace)
+			inst.stop(CloseGrace)
 			return
 		}
 
+		s.setFailure(why)
 		s.enter(Restarting, nil)
 		inst.stop(0)
 		if inst = s.restart(&past, why); inst == nil {
@@ -310,6 +313,7 @@ func (s *Supervisor) restart(past *failures, why error) *instance {
 			return nil
 		}
 		why = fmt.Errorf("start of helper %s: %w", s.cfg.Path, err)
+		s.setFailure(why)
 	}
 }
 
@@ -328,6 +332,22 @@ func (s *Supervisor) Info() Info {
 	defer s.mu.Unlock()
 
 	return s.info
+}
+
+// Failure is why a helper that was running, or was started again, failed last;
+// nil when none did.
+func (s *Supervisor) Failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.failure
+}
+
+func (s *Supervisor) setFailure(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.failure = why
 }
 
 // State is what the supervisor is doing.
@@ -353,7 +373,7 @@ func (s *Supervisor) Close() error {
 		s.running.Wait()
 	}()
 
-	const bound = closeGrace + 2*stopMargin
+	const bound = CloseGrace + 2*stopMargin
 	select {
 	case <-done:
 		return nil

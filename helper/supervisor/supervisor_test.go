@@ -571,8 +571,8 @@ func TestRestart(t *testing.T) {
 			r.await(t, supervisor.Running)
 			gone(t, pid)
 			answers(t, s)
-			if s.Info().PID == pid || r.restarted != 1 {
-				t.Errorf("pid %d, %d restarts", s.Info().PID, r.restarted)
+			if s.Info().PID == pid || r.restarted != 1 || s.Failure() == nil {
+				t.Errorf("pid %d, %d restarts, failure %v", s.Info().PID, r.restarted, s.Failure())
 			}
 		})
 	}
