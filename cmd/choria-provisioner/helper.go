@@ -17,51 +17,106 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"sigs.k8s.io/yaml"
 
 	"github.com/choria-provisioner/provisioner/config"
 	"github.com/choria-provisioner/provisioner/helper"
 	"github.com/choria-provisioner/provisioner/helper/execadapter"
 	"github.com/choria-provisioner/provisioner/helper/helperv1"
+	"github.com/choria-provisioner/provisioner/helper/static"
 	"github.com/choria-provisioner/provisioner/metrics"
 )
 
-// addHelper adds "helper call", for people who write helpers, and the hidden
-// command by which the daemon starts itself as the adapter of an exec helper.
+// addHelper adds the tools for people who write helpers, and the hidden commands
+// by which this program is a helper itself: the adapter of exec helpers and the
+// static helper.
 func addHelper(c *cli, app *fisk.Application) {
 	h := app.Command("helper", "Tools for those who write helpers")
-
-	call := &helperCall{cli: c}
-	cmd := h.Command("call", "Starts a helper, asks it for one node's configuration and prints the answer").Action(call.run)
-	cmd.Arg("path", "The plugin's program").StringVar(&call.path)
-	cmd.Flag("exec", "Command line of an exec helper, instead of a plugin").StringVar(&call.exec)
-	cmd.Flag("input", "JSON file with the node (docs/helpers.md); --input=- is standard input").Required().StringVar(&call.input)
-	cmd.Flag("config", "JSON file with the plugin's configuration").StringVar(&call.config)
-	cmd.Flag("timeout", "Deadline of the call").Default("10s").DurationVar(&call.timeout)
-	cmd.Flag("mtls", "Protection of the connection").Default("auto").EnumVar(&call.mtls, "auto", "off")
-	cmd.Flag("show-secrets", "Print secrets too").UnNegatableBoolVar(&call.showSecrets)
+	addHelperCall(c, h)
+	addHelperTest(c, h)
 
 	adapter := &execadapter.Config{Build: version}
-	cmd = app.Command("exec-helper", "Serves an exec helper as a plugin").Hidden().Action(func(*fisk.ParseContext) error {
+	cmd := app.Command("exec-helper", "Serves an exec helper as a plugin").Hidden().Action(func(*fisk.ParseContext) error {
 		return execadapter.Serve(*adapter)
 	})
 	cmd.Flag("timeout", "Deadline of the program").Default("10s").DurationVar(&adapter.Timeout)
 	cmd.Arg("command", "The program and its arguments").Required().StringsVar(&adapter.Command)
+
+	app.Command("static-helper", "Serves as a helper by rules in its configuration").Hidden().Action(func(*fisk.ParseContext) error {
+		helper.Serve(static.Plugin(version))
+		return nil
+	})
+}
+
+// helperUnderTest is the helper that a command starts, as its flags name it.
+type helperUnderTest struct {
+	path    string
+	args    []string
+	exec    string
+	config  string
+	timeout time.Duration
+	mtls    string
+}
+
+func (h *helperUnderTest) addFlags(cmd *fisk.CmdClause) {
+	cmd.Arg("path", "The plugin's program").StringVar(&h.path)
+	cmd.Flag("arg", "An argument of the plugin; may be given again").StringsVar(&h.args)
+	cmd.Flag("exec", "Command line of an exec helper, instead of a plugin").StringVar(&h.exec)
+	cmd.Flag("config", "File with the plugin's configuration, YAML or JSON: what stands under helper.config").StringVar(&h.config)
+	cmd.Flag("timeout", "Deadline of a call").Default("10s").DurationVar(&h.timeout)
+	cmd.Flag("mtls", "Protection of the connection").Default("auto").EnumVar(&h.mtls, "auto", "off")
+}
+
+// site is the configuration that the flags make.
+func (h *helperUnderTest) site() (config.Helper, error) {
+	site := config.Helper{Timeout: h.timeout, MTLS: h.mtls}
+	switch {
+	case (h.path == "") == (h.exec == ""):
+		return site, errors.New("give either the path of a plugin or --exec")
+	case h.exec != "" && (h.config != "" || len(h.args) > 0):
+		return site, errors.New("an exec helper takes no --config and no --arg")
+	case h.exec != "":
+		command, err := shellquote.Split(h.exec)
+		if err != nil {
+			return site, fmt.Errorf("--exec: %w", err)
+		}
+		site.CommandLine, site.Command = h.exec, command
+	default:
+		site.Plugin, site.Args = h.path, h.args
+	}
+
+	if h.config != "" {
+		text, err := os.ReadFile(h.config)
+		if err != nil {
+			return site, err
+		}
+		if site.Config, err = yaml.YAMLToJSON(text); err != nil {
+			return site, fmt.Errorf("%s: %w", h.config, err)
+		}
+	}
+
+	return site, nil
 }
 
 // helperCall is the command "helper call".
 type helperCall struct {
+	helperUnderTest
+
 	cli         *cli
-	path        string
-	exec        string
 	input       string
-	config      string
-	timeout     time.Duration
-	mtls        string
 	showSecrets bool
 }
 
+func addHelperCall(c *cli, h *fisk.CmdClause) {
+	call := &helperCall{cli: c}
+	cmd := h.Command("call", "Starts a helper, asks it for one node's configuration and prints the answer").Action(call.run)
+	call.addFlags(cmd)
+	cmd.Flag("input", "JSON file with the node (docs/helpers.md); --input=- is standard input").Required().StringVar(&call.input)
+	cmd.Flag("show-secrets", "Print secrets too").UnNegatableBoolVar(&call.showSecrets)
+}
+
 func (h *helperCall) run(*fisk.ParseContext) error {
-	site, err := h.siteHelper()
+	site, err := h.site()
 	if err != nil {
 		return err
 	}
@@ -103,35 +158,6 @@ func (h *helperCall) run(*fisk.ParseContext) error {
 		answer = helper.Redact(resp)
 	}
 	return printJSON(h.cli.stdout, answer)
-}
-
-// siteHelper is the configuration that the flags make.
-func (h *helperCall) siteHelper() (config.Helper, error) {
-	site := config.Helper{Timeout: h.timeout, MTLS: h.mtls}
-	switch {
-	case (h.path == "") == (h.exec == ""):
-		return site, errors.New("give either the path of a plugin or --exec")
-	case h.exec != "" && h.config != "":
-		return site, errors.New("an exec helper takes no --config")
-	case h.exec != "":
-		command, err := shellquote.Split(h.exec)
-		if err != nil {
-			return site, fmt.Errorf("--exec: %w", err)
-		}
-		site.CommandLine, site.Command = h.exec, command
-	default:
-		site.Plugin = h.path
-	}
-
-	if h.config != "" {
-		text, err := os.ReadFile(h.config)
-		if err != nil {
-			return site, err
-		}
-		site.Config = text
-	}
-
-	return site, nil
 }
 
 func (h *helperCall) readInput() ([]byte, error) {

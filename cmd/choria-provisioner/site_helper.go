@@ -12,26 +12,35 @@ import (
 	"github.com/choria-provisioner/provisioner/metrics"
 )
 
-// newHelper returns the supervisor of the site's helper: the plugin, or this
-// program itself as the adapter of an exec helper.
+// newHelper returns the supervisor of the site's helper.
 func newHelper(h config.Helper, m *metrics.Helper, log *logrus.Entry) (*supervisor.Supervisor, error) {
+	cfg, err := supervisorConfig(h)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Log, cfg.Metrics = log, helperMetrics{m}
+
+	return supervisor.New(cfg)
+}
+
+// supervisorConfig says how the site's helper is started: the plugin, or this
+// program itself as the adapter of an exec helper.
+func supervisorConfig(h config.Helper) (supervisor.Config, error) {
 	cfg := supervisor.Config{
 		Timeout:      h.Timeout,
 		StartTimeout: h.StartTimeout,
 		MaxInFlight:  h.MaxInFlight,
 		MTLS:         h.MTLS,
 		HostVersion:  version,
-		Log:          log,
-		Metrics:      helperMetrics{m},
 	}
 	if h.Plugin != "" {
 		cfg.Path, cfg.Args, cfg.SHA256, cfg.Env, cfg.PluginConfig = h.Plugin, h.Args, h.SHA256, h.Env, h.Config
-		return supervisor.New(cfg)
+		return cfg, nil
 	}
 
 	self, err := ownProgram()
 	if err != nil {
-		return nil, fmt.Errorf("could not find our own program for the exec helper: %w", err)
+		return cfg, fmt.Errorf("could not find our own program for the exec helper: %w", err)
 	}
 	cfg.Path = self
 	cfg.Args = append([]string{"exec-helper", "--timeout", h.Timeout.String(), "--"}, h.Command...)
@@ -41,7 +50,7 @@ func newHelper(h config.Helper, m *metrics.Helper, log *logrus.Entry) (*supervis
 	// still arrive.
 	cfg.Timeout += execGrace
 
-	return supervisor.New(cfg)
+	return cfg, nil
 }
 
 // execGrace is what the adapter has, beyond the script's deadline, to answer.
