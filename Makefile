@@ -59,9 +59,9 @@ race: ## go test -race in every module
 # The versions of protoc and its plugins, in comments, are no difference.
 .PHONY: generated
 generated: $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-go-grpc
-	rm -rf build/generated && mkdir -p build/generated
-	$(call protoc,../../build/generated)
-	diff -r -I '^//.*protoc' build/generated/helperv1 $(GENERATED) || { echo "run make generate" >&2; exit 1; }
+	rm -rf build/_generated && mkdir -p build/_generated
+	$(call protoc,../../build/_generated)
+	diff -r -I '^//.*protoc' build/_generated/helperv1 $(GENERATED) || { echo "run make generate" >&2; exit 1; }
 
 .PHONY: generate
 generate: packages $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-go-grpc ## make the Go code of the helper contract anew

@@ -3,6 +3,7 @@
 package issuer
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -60,18 +61,8 @@ func TestConnections(t *testing.T) {
 	daemon := simulatedDaemon(t, bin, broker, map[string]bool{"ed25519": true})
 	harness.ExpectProvisioned(t, fleet, 3*time.Minute)
 
-	connections, err := broker.Connections(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ours := 0
-	for _, c := range connections {
-		if c.User == "provisioner" {
-			ours++
-		}
-	}
-	if ours == 0 || ours > 6 {
-		t.Errorf("the daemon made %d connections for 2000 nodes, want no more than 6: %v", ours, connections)
+	if ours := provisionerConnections(t, broker); ours == 0 || ours > 6 {
+		t.Errorf("the daemon made %d connections for 2000 nodes, want no more than 6", ours)
 	}
 	if err := daemon.ExpectMetric("choria_provisioner_provision_errors", 0); err != nil {
 		t.Error(err)
@@ -81,4 +72,52 @@ func TestConnections(t *testing.T) {
 			t.Errorf("%s reached nodes %d times, want 2000", action, n)
 		}
 	}
+}
+
+// A token and seed that are replaced on disk are used without a restart.
+func TestCredentialsAreReplaced(t *testing.T) {
+	bin := harness.Build(t)
+	broker := harness.StartBroker(t, simfleet.Issuer)
+	fleet := harness.StartFleet(t, broker, 5, simfleet.NodeOptions{})
+	daemon := simulatedDaemon(t, bin, broker, map[string]bool{"ed25519": true})
+	harness.ExpectProvisioned(t, fleet, 30*time.Second)
+
+	before := provisionerConnections(t, broker)
+	if err := broker.RenewProvisioner("provisioner.example.net"); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, 30*time.Second, "connections with the new token", func() error {
+		if now := provisionerConnections(t, broker); now < 2*before {
+			return fmt.Errorf("%d connections were made, %d of them before", now, before)
+		}
+		return nil
+	})
+
+	for i := range 5 {
+		if _, err := fleet.Add(t.Context(), fmt.Sprintf("later-%d.example.net", i), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	harness.ExpectProvisioned(t, fleet, 30*time.Second)
+	if err := daemon.ExpectMetric("choria_provisioner_provision_errors", 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// provisionerConnections is how many connections the daemon has made.
+func provisionerConnections(t testing.TB, broker *simfleet.Broker) int {
+	t.Helper()
+
+	connections, err := broker.Connections(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, c := range connections {
+		if c.User == "provisioner" {
+			n++
+		}
+	}
+
+	return n
 }

@@ -337,6 +337,17 @@ func (b *Broker) ProvisionerConfig(identity string) (string, error) {
 	return path, nil
 }
 
+// RenewProvisioner writes a new token and seed into the files of a provisioner's
+// configuration.
+func (b *Broker) RenewProvisioner(identity string) error {
+	b.mu.Lock()
+	delete(b.provisionerConfigs, identity)
+	b.mu.Unlock()
+	_, err := b.ProvisionerConfig(identity)
+
+	return err
+}
+
 func (b *Broker) writeClientConfig(name, identity, caller string, permissions tokens.ClientPermissions) (string, error) {
 	lines := []string{
 		"identity = " + identity,
