@@ -41,6 +41,14 @@ const (
 	gaugeInterval = time.Second
 )
 
+// Pass is one pass over a node, at its end.
+type Pass struct {
+	Identity string
+	Outcome  host.Outcome
+	Err      error
+	Duration time.Duration
+}
+
 // Provisioner provisions one node.
 type Provisioner func(ctx context.Context, identity string, slot host.Slot) (host.Outcome, error)
 
@@ -50,9 +58,11 @@ type Config struct {
 	Discover func(ctx context.Context) ([]string, error)
 	// Provision is called for one node at a time and many at once.
 	Provision Provisioner
-	Gate      *election.Gate
-	Metrics   *metrics.Metrics
-	Log       *logrus.Entry
+	// Report is told of each pass, by many goroutines.
+	Report  func(Pass)
+	Gate    *election.Gate
+	Metrics *metrics.Metrics
+	Log     *logrus.Entry
 
 	// Workers is how many nodes are provisioned at once.
 	Workers int
@@ -254,33 +264,32 @@ func (f *Fleet) provision(ctx context.Context, e *entry, slot host.Slot) {
 
 	began := time.Now()
 	outcome, err := f.guarded(ctx, e.identity, slot)
-	log = log.WithField("duration", time.Since(began).Round(time.Millisecond).String())
+	took := time.Since(began)
+	log = log.WithField("duration", took.Round(time.Millisecond).String())
+	m.PassDone(string(outcome.Result), took)
+	f.cfg.Report(Pass{Identity: e.identity, Outcome: outcome, Err: err, Duration: took})
 
-	switch {
-	case ctx.Err() != nil:
+	switch outcome.Result {
+	case host.Cancelled:
 		log.Infof("Provisioning ended: %v", context.Cause(ctx))
 		f.queue.forget(e)
-	case errors.Is(err, host.ErrLocked):
+	case host.Locked:
 		log.Infof("Another provisioner works on the node, looking again in %v", lockedRest)
 		f.queue.rest(e, lockedRest, true)
-	case errors.Is(err, host.ErrPaused):
+	case host.Paused:
 		f.queue.forget(e)
-	case errors.Is(err, host.ErrDisconnected):
+	case host.Disconnected:
 		log.Warnf("Provisioning ended, trying again in %v: %v", disconnectedRest, err)
 		f.queue.rest(e, disconnectedRest, true)
-	case errors.Is(err, host.ErrHelperUnavailable):
+	case host.HelperUnavailable:
 		m.Deferred.Inc()
 		log.Warnf("The node waits for the helper: %v", err)
 		f.queue.rest(e, failedRest, true)
-	case errors.Is(err, host.ErrTwins):
+	case host.Twins:
 		m.ProvisionErrors.Inc()
 		f.Doubt(e.identity, err.Error())
 		f.queue.forget(e)
-	case err != nil:
-		m.ProvisionErrors.Inc()
-		log.Errorf("Could not provision the node: %v", err)
-		f.queue.rest(e, failedRest, false)
-	case outcome.Result == host.Deferred:
+	case host.Deferred:
 		m.Deferred.Inc()
 		log.Infof("The helper deferred the node: %s", outcome.Reason)
 		if outcome.RetryAfter > 0 {
@@ -288,9 +297,13 @@ func (f *Fleet) provision(ctx context.Context, e *entry, slot host.Slot) {
 		} else {
 			f.queue.rest(e, failedRest, false)
 		}
-	case outcome.Result == host.Shutdown:
+	case host.Shutdown:
 		log.Infof("The node was told to shut down: %s", outcome.Reason)
 		f.queue.rest(e, finishedRest, false)
+	case host.Failed:
+		m.ProvisionErrors.Inc()
+		log.Errorf("Could not provision the node: %v", err)
+		f.queue.rest(e, failedRest, false)
 	default:
 		m.Provisioned.Inc()
 		log.Infof("The node is provisioned")
@@ -298,11 +311,15 @@ func (f *Fleet) provision(ctx context.Context, e *entry, slot host.Slot) {
 	}
 }
 
-// guarded turns a panic into an error: no node may end the daemon.
+// guarded turns a panic into an error, for no node may end the daemon, and an
+// error into a result.
 func (f *Fleet) guarded(ctx context.Context, identity string, slot host.Slot) (outcome host.Outcome, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic, please report it: %v\n%s", p, debug.Stack())
+		}
+		if err != nil {
+			outcome.Result = host.Failure(ctx, err)
 		}
 	}()
 

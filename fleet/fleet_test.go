@@ -52,6 +52,7 @@ func newSite(workers int, provision Provisioner) *site {
 			s.mu.Unlock()
 			return s.provision(ctx, identity, slot)
 		},
+		Report:   func(Pass) {},
 		Gate:     s.gate,
 		Metrics:  s.metrics,
 		Log:      logger.WithField("component", "fleet"),

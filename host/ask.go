@@ -33,9 +33,9 @@ func (h *Host) decideRelease(ctx context.Context, n *node) (outcome Outcome, don
 
 	switch d := answer.Decision.(type) {
 	case *helperv1.DecideReleaseResponse_Defer:
-		return deferred(d.Defer, n), true, nil
+		return deferred(d.Defer), true, nil
 	case *helperv1.DecideReleaseResponse_Shutdown:
-		outcome, err = h.shutdown(ctx, d.Shutdown, n)
+		outcome, err = h.shutdown(ctx, d.Shutdown)
 		return outcome, true, err
 	case *helperv1.DecideReleaseResponse_Upgrade:
 		h.log.Warnf("The helper decided to upgrade the node from %q to %q; versions are not changed yet, provisioning it as it is", n.version, d.Upgrade.GetVersion())

@@ -43,6 +43,7 @@ func (h *Host) configureRequest(c *helperv1.Configure, n *node) (*ConfigureReque
 		ActionPolicies: c.ActionPolicies,
 		OPAPolicies:    c.OpaPolicies,
 	}
+	n.certificateSerial = certificateSerial(c.CertificatePem)
 	if n.csr != nil && n.csr.Ssldir != "" {
 		req.SSLDir = n.csr.Ssldir
 	}

@@ -51,7 +51,8 @@ type Features struct {
 	Upgrades bool
 }
 
-// Config is what one pass over a node needs. All but Token and Site are
+// Config is what one pass over a node needs. All but Token, Site
+// and Epoch are
 // required.
 type Config struct {
 	Caller  Caller
@@ -67,6 +68,8 @@ type Config struct {
 	// Token is the provision token; it may be empty.
 	Token string
 	Site  string
+	// Epoch is that of the lease, 0 without election.
+	Epoch uint64
 	// CertDenyList are patterns that no name in a CSR may match.
 	CertDenyList []*regexp.Regexp
 	// JWTVerifyCert is a file or a hex ed25519 public key.
@@ -77,43 +80,6 @@ type Config struct {
 	JWTSigningToken string
 	// ServerJWTValidity is how long a server JWT is valid.
 	ServerJWTValidity time.Duration
-}
-
-// Result is what a pass came to when nothing failed.
-type Result int
-
-const (
-	// Provisioned is a node that was configured and told to restart.
-	Provisioned Result = iota + 1
-	// Deferred is a node for which the helper asked to wait.
-	Deferred
-	// Shutdown is a node whose server was told to exit.
-	Shutdown
-)
-
-func (r Result) String() string {
-	switch r {
-	case Provisioned:
-		return "provisioned"
-	case Deferred:
-		return "deferred"
-	case Shutdown:
-		return "shutdown"
-	default:
-		return "unknown"
-	}
-}
-
-// Outcome is how a pass ended.
-type Outcome struct {
-	Result Result
-	// Reason is the helper's; it may be empty.
-	Reason string
-	// RetryAfter is how long a deferred node waits at least, 0 is until it is
-	// found again.
-	RetryAfter time.Duration
-	// Version is the node's, as its inventory shows it; it may be empty.
-	Version string
 }
 
 // Host is one pass over one node.
@@ -140,6 +106,16 @@ func New(identity string, cfg Config) *Host {
 // what ended the pass, and name the action that failed.
 func (h *Host) Provision(ctx context.Context) (Outcome, error) {
 	n := &node{}
+	outcome, err := h.sequence(ctx, n)
+	outcome.Version, outcome.Epoch = n.version, h.cfg.Epoch
+	outcome.KeyFingerprint = n.keyFingerprint()
+	outcome.JWTID, outcome.CertificateSerial = n.jwtID, n.certificateSerial
+
+	return outcome, err
+}
+
+// sequence is what Provision does, step by step.
+func (h *Host) sequence(ctx context.Context, n *node) (Outcome, error) {
 	features := h.cfg.Features
 
 	if features.JWT {
@@ -172,9 +148,9 @@ func (h *Host) Provision(ctx context.Context) (Outcome, error) {
 	}
 	switch d := answer.Decision.(type) {
 	case *helperv1.ConfigureNodeResponse_Defer:
-		return deferred(d.Defer, n), nil
+		return deferred(d.Defer), nil
 	case *helperv1.ConfigureNodeResponse_Shutdown:
-		return h.shutdown(ctx, d.Shutdown, n)
+		return h.shutdown(ctx, d.Shutdown)
 	case *helperv1.ConfigureNodeResponse_Configure:
 		return h.configure(ctx, d.Configure, n)
 	default:
@@ -200,12 +176,12 @@ func (h *Host) configure(ctx context.Context, c *helperv1.Configure, n *node) (O
 		return Outcome{}, err
 	}
 
-	return Outcome{Result: Provisioned, Reason: c.Reason, Version: n.version}, nil
+	return Outcome{Result: Provisioned, Reason: c.Reason}, nil
 }
 
 // shutdown tells the node's server to exit. A node that refuses or does not
 // answer is warned about and is no failure: old agents lack the action.
-func (h *Host) shutdown(ctx context.Context, s *helperv1.Shutdown, n *node) (Outcome, error) {
+func (h *Host) shutdown(ctx context.Context, s *helperv1.Shutdown) (Outcome, error) {
 	h.log.Warnf("The helper asked to shut the node's server down: %s", s.GetReason())
 
 	err := h.call(ctx, Request{Action: ActionShutdown}, func(Reply) error { return nil })
@@ -218,14 +194,13 @@ func (h *Host) shutdown(ctx context.Context, s *helperv1.Shutdown, n *node) (Out
 		h.cfg.Metrics.HelperShutdownRequests.Inc()
 	}
 
-	return Outcome{Result: Shutdown, Reason: s.GetReason(), Version: n.version}, nil
+	return Outcome{Result: Shutdown, Reason: s.GetReason()}, nil
 }
 
-func deferred(d *helperv1.Defer, n *node) Outcome {
+func deferred(d *helperv1.Defer) Outcome {
 	return Outcome{
 		Result:     Deferred,
 		Reason:     d.GetReason(),
 		RetryAfter: max(0, d.GetRetryAfter().AsDuration()),
-		Version:    n.version,
 	}
 }

@@ -34,6 +34,10 @@ type node struct {
 	upgradable bool
 
 	csr *helperv1.CSR
+
+	// jwtID and certificateSerial are of what was made for the node.
+	jwtID             string
+	certificateSerial string
 }
 
 // message is the node as a helper sees it. Only a helper that may have them is

@@ -58,6 +58,8 @@ func (h *Host) serverJWT(c *helperv1.Configure, n *node) (string, error) {
 		}
 	}
 
+	n.jwtID = claims.ID
+
 	return tokens.SignToken(claims, key)
 }
 
@@ -90,22 +92,45 @@ func addTrustChain(claims *tokens.ServerClaims, tokenFile string, key any) error
 	if !ok {
 		return errors.New("a trust chain needs an ed25519 jwt_signing_key")
 	}
-	data, err := os.ReadFile(tokenFile)
+	signer, err := readSigningToken(tokenFile)
 	if err != nil {
 		return err
 	}
-	signer, err := tokens.ParseClientIDTokenUnverified(strings.TrimSpace(string(data)))
-	if err != nil {
-		return fmt.Errorf("%s: %w", tokenFile, err)
-	}
-	if signer.TrustChainSignature == "" {
-		return fmt.Errorf("%s has no trust chain signature: it was not issued to sign servers", tokenFile)
-	}
-	if signer.IsExpired() {
-		return fmt.Errorf("%s expired at %s", tokenFile, signer.ExpireTime().UTC().Format(time.RFC3339))
-	}
 
 	return claims.AddChainIssuerData(signer, private)
+}
+
+// CheckSigningToken tells when the token expires that server JWTs are chained to
+// the organization issuer with. An error says why none can be: then expires is
+// that of the token if it could be read, else zero.
+func CheckSigningToken(file string) (expires time.Time, err error) {
+	signer, err := readSigningToken(file)
+	if signer != nil {
+		expires = signer.ExpireTime()
+	}
+
+	return expires, err
+}
+
+// readSigningToken reads a client token and refuses one that no server JWT can
+// be chained with; that one is returned all the same.
+func readSigningToken(file string) (*tokens.ClientIDClaims, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	signer, err := tokens.ParseClientIDTokenUnverified(strings.TrimSpace(string(data)))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if signer.TrustChainSignature == "" {
+		return signer, fmt.Errorf("%s has no trust chain signature: it was not issued to sign servers", file)
+	}
+	if signer.IsExpired() {
+		return signer, fmt.Errorf("%s expired at %s", file, signer.ExpireTime().UTC().Format(time.RFC3339))
+	}
+
+	return signer, nil
 }
 
 // readSigningKey reads a hex ed25519 seed or a PEM RSA private key.

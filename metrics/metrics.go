@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
 )
 
 const namespace = "choria_provisioner"
@@ -27,6 +28,25 @@ func knownActions() []string {
 		"choria_provision#release_update",
 		"rpcutil#inventory",
 	}
+}
+
+// knownResults are the values of the label result, those of package host.
+func knownResults() []string {
+	return []string{
+		"provisioned", "deferred", "shutdown",
+		"failed", "locked", "twins", "helper-unavailable", "disconnected", "paused", "cancelled",
+	}
+}
+
+// knownMethods are the values of the label method: those of the contract that
+// are called for nodes.
+func knownMethods() []string {
+	return []string{"ConfigureNode", "DecideRelease", "ReportOutcome"}
+}
+
+// knownStates are the values of the label state, those of package supervisor.
+func knownStates() []string {
+	return []string{"stopped", "starting", "running", "restarting", "crash-loop", "closed"}
 }
 
 // Metrics are the metrics of one provisioner, on a registry of their own, so
@@ -73,6 +93,7 @@ type Metrics struct {
 	Twins prometheus.Counter
 
 	registry      *prometheus.Registry
+	labels        prometheus.Labels
 	paused        prometheus.Gauge
 	helperTime    prometheus.Histogram
 	rpcTime       *prometheus.HistogramVec
@@ -85,6 +106,9 @@ type Metrics struct {
 	helperRestarts prometheus.Counter
 	helperState    *prometheus.GaugeVec
 
+	passTime           *prometheus.HistogramVec
+	signingTokenExpiry prometheus.Gauge
+
 	mu    sync.Mutex // keeps exactly one state at 1
 	state string
 }
@@ -96,6 +120,7 @@ func New(site string) *Metrics {
 
 	m := &Metrics{
 		registry: b.registry,
+		labels:   b.labels,
 
 		Discovered:             b.counter("discovered", "Nodes found by broadcast discovery"),
 		EventDiscovered:        b.counter("event_discovered", "Nodes found by their lifecycle events"),
@@ -128,12 +153,30 @@ func New(site string) *Metrics {
 		helperCalls:    b.counters("helper_calls_total", "Calls to the helper plugin by method and status code", "method", "code"),
 		helperCallTime: b.histograms("helper_call_seconds", "Seconds a call to the helper plugin took, by method", helperBuckets(), "method"),
 		helperRestarts: b.counter("helper_restarts_total", "Times the helper plugin was started again after it had ended or failed"),
-		helperState:    b.gauges("helper_state", "1 for the state the helper plugin is in, 0 for those it was in", "state"),
+		helperState:    b.gauges("helper_state", "1 for the state the helper plugin is in, 0 for all others", "state"),
+
+		// A node that is there takes well under a second, one that is silent
+		// 22 s a try of each call.
+		passTime: b.histograms("pass_seconds", "Seconds a pass over a node took, by what it came to",
+			[]float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}, "result"),
+		signingTokenExpiry: b.gauge("signing_token_expiry_timestamp_seconds", "When jwt_signing_token expires, 0 where none can be read"),
 	}
 
 	for _, action := range knownActions() {
 		m.rpcTime.WithLabelValues(action)
 		m.rpcErrors.WithLabelValues(action)
+	}
+	for _, result := range knownResults() {
+		m.passTime.WithLabelValues(result)
+	}
+	for _, method := range knownMethods() {
+		m.helperCallTime.WithLabelValues(method)
+		for code := codes.OK; code <= codes.Unauthenticated; code++ {
+			m.helperCalls.WithLabelValues(method, code.String())
+		}
+	}
+	for _, state := range knownStates() {
+		m.helperState.WithLabelValues(state)
 	}
 	m.paused.Set(1) // a gate starts paused
 
@@ -176,6 +219,46 @@ func (m *Metrics) SetBuild(version string) {
 // DiscoverySucceeded records that a broadcast discovery ended well at t.
 func (m *Metrics) DiscoverySucceeded(t time.Time) {
 	m.lastDiscovery.Set(float64(t.UnixMilli()) / 1000)
+}
+
+// PassDone records a pass over a node that took d; result is one of package
+// host's.
+func (m *Metrics) PassDone(result string, d time.Duration) {
+	m.passTime.WithLabelValues(result).Observe(d.Seconds())
+}
+
+// SigningTokenExpires shows when the signing token expires; the zero time is a
+// token that cannot be read.
+func (m *Metrics) SigningTokenExpires(t time.Time) {
+	if t.IsZero() {
+		m.signingTokenExpiry.Set(0)
+		return
+	}
+	m.signingTokenExpiry.Set(float64(t.Unix()))
+}
+
+// WatchHelper shows name and build of the helper that info returns at each
+// scrape; an empty name is none. It is called once.
+func (m *Metrics) WatchHelper(info func() (name, build string)) {
+	m.registry.MustRegister(&helperInfo{
+		desc: prometheus.NewDesc(namespace+"_helper_info", "Always 1, labelled with what the helper plugin says it is", []string{"name", "build"}, m.labels),
+		info: info,
+	})
+}
+
+// helperInfo is a collector, so that a helper that was replaced is not shown any
+// longer.
+type helperInfo struct {
+	desc *prometheus.Desc
+	info func() (name, build string)
+}
+
+func (c *helperInfo) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+
+func (c *helperInfo) Collect(ch chan<- prometheus.Metric) {
+	if name, build := c.info(); name != "" {
+		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, 1, name, build)
+	}
 }
 
 // Helper is what the supervisor of the helper plugin reports to.

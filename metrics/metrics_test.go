@@ -39,9 +39,7 @@ func everything(t *testing.T) (*metrics.Metrics, []*dto.MetricFamily) {
 
 	m := metrics.New("lon")
 	m.SetBuild("1.2.3")
-	h := m.Helper()
-	h.CallDone("ConfigureNode", "OK", time.Second)
-	h.StateChanged("running")
+	m.WatchHelper(func() (string, string) { return "localca", "1.2.3" })
 
 	return m, gather(t, m.Gatherer())
 }
@@ -170,6 +168,44 @@ func TestMetrics_methods(t *testing.T) {
 			why:  "a restart",
 			do:   func(m *metrics.Metrics) { m.Helper().Restarted() },
 			name: "helper_restarts_total", want: `helper_restarts_total{site="lon"} 1`,
+		},
+		{
+			why:  "a pass by its result",
+			do:   func(m *metrics.Metrics) { m.PassDone("locked", 3*time.Second) },
+			name: "pass_seconds", want: `pass_seconds_sum{result="locked",site="lon"} 3`,
+		},
+		{
+			why:  "results without a pass are there, for increase()",
+			do:   func(*metrics.Metrics) {},
+			name: "pass_seconds", want: `pass_seconds_count{result="helper-unavailable",site="lon"} 0`,
+		},
+		{
+			why:  "so are the codes of calls that never failed",
+			do:   func(*metrics.Metrics) {},
+			name: "helper_calls_total", want: `helper_calls_total{code="DeadlineExceeded",method="ConfigureNode",site="lon"} 0`,
+		},
+		{
+			why:  "and the states the helper was never in",
+			do:   func(*metrics.Metrics) {},
+			name: "helper_state", want: `helper_state{site="lon",state="crash-loop"} 0`,
+		},
+		{
+			why:  "expiry as a time, for an alert to subtract",
+			do:   func(m *metrics.Metrics) { m.SigningTokenExpires(time.Unix(1700000000, 0)) },
+			name: "signing_token_expiry_timestamp_seconds", want: `signing_token_expiry_timestamp_seconds{site="lon"} 1.7e+09`,
+		},
+		{
+			why: "a token that cannot be read any longer must not look valid",
+			do: func(m *metrics.Metrics) {
+				m.SigningTokenExpires(time.Unix(1700000000, 0))
+				m.SigningTokenExpires(time.Time{})
+			},
+			name: "signing_token_expiry_timestamp_seconds", want: `signing_token_expiry_timestamp_seconds{site="lon"} 0`,
+		},
+		{
+			why:  "what the helper says it is, asked at each scrape",
+			do:   func(m *metrics.Metrics) { m.WatchHelper(func() (string, string) { return "localca", "7" }) },
+			name: "helper_info", want: `helper_info{build="7",name="localca",site="lon"} 1`,
 		},
 		{
 			why:  "the state left behind goes to 0, also when said through another adapter",

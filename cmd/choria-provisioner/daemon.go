@@ -31,6 +31,7 @@ const farewell = 500 * time.Millisecond
 type daemon struct {
 	cfg     *config.Config
 	log     *logrus.Entry
+	auditor *logrus.Logger
 	metrics *metrics.Metrics
 	gate    *election.Gate
 	// elector is nil when leader_election is off: the gate is then always open.
@@ -58,6 +59,7 @@ func newDaemon(cfg *config.Config, choriaConfig string, logger *logrus.Logger) (
 	d := &daemon{
 		cfg:      cfg,
 		log:      logger.WithField("component", "provisioner"),
+		auditor:  newAuditor(logger),
 		metrics:  metrics.New(cfg.Site),
 		identity: fw.Configuration().Identity,
 	}
@@ -80,9 +82,14 @@ func newDaemon(cfg *config.Config, choriaConfig string, logger *logrus.Logger) (
 	if err != nil {
 		return nil, err
 	}
+	d.metrics.WatchHelper(func() (name, build string) {
+		info := d.helper.Info()
+		return info.Name, info.Build
+	})
 	d.fleet = fleet.New(fleet.Config{
 		Discover:  fleet.Broadcast(d.calls),
 		Provision: d.provision,
+		Report:    d.audit,
 		Gate:      d.gate,
 		Metrics:   d.metrics,
 		Log:       logger.WithField("component", "fleet"),
@@ -135,6 +142,9 @@ func (d *daemon) Run(ctx context.Context) error {
 		fleet.Listen(ctx, d.control, d.cfg.LifecycleComponent, d.fleet.Announced, d.log.Logger.WithField("component", "events"))
 	})
 	tasks.Go(func() { d.announce(ctx, lifecycle.Startup) })
+	if d.cfg.Features.ED25519 && d.cfg.JWTSigningToken != "" {
+		tasks.Go(func() { watchSigningToken(ctx, d.cfg.JWTSigningToken, d.metrics, d.log) })
+	}
 	if d.elector != nil {
 		tasks.Go(func() { d.elector.Run(ctx) })
 	} else {
@@ -165,6 +175,10 @@ func (d *daemon) provision(ctx context.Context, identity string, slot host.Slot)
 	if err != nil {
 		return host.Outcome{}, err
 	}
+	var epoch uint64
+	if d.elector != nil {
+		epoch = d.elector.Status().Epoch
+	}
 
 	return host.New(identity, host.Config{
 		Caller:  d.caller,
@@ -182,6 +196,7 @@ func (d *daemon) provision(ctx context.Context, identity string, slot host.Slot)
 		},
 		Token:             token,
 		Site:              d.cfg.Site,
+		Epoch:             epoch,
 		CertDenyList:      d.cfg.CertDenyList,
 		JWTVerifyCert:     d.cfg.JWTVerifyCert,
 		JWTSigningKey:     d.cfg.JWTSigningKey,
