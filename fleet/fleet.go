@@ -24,9 +24,17 @@ const (
 	// queueLimit is how many nodes may wait for a worker. More than that is not
 	// done within an interval; those refused are found again.
 	queueLimit = 20_000
-	// outsideLimit is how many slow nodes may wait for an answer without a
-	// worker.
-	outsideLimit = 1_000
+	// outsidePerWorker is how many slow nodes for each worker may wait for an
+	// answer without one.
+	outsidePerWorker = 8
+	// unprovenLimit is how many nodes that were only announced may be called at
+	// once before they have answered: events can be forged.
+	unprovenLimit = 64
+	// confirmAbove is how many waiting nodes that were only announced start a
+	// discovery, which tells those that are there from invented ones; confirmPause
+	// lies between two of these.
+	confirmAbove = 200
+	confirmPause = 5 * time.Second
 	// finishedRest is how long a finished node is left alone: it is still there
 	// during its restart splay.
 	finishedRest = 60 * time.Second
@@ -82,8 +90,8 @@ type Fleet struct {
 func New(cfg Config) *Fleet {
 	m := cfg.Metrics
 	f := &Fleet{cfg: cfg, twins: newTwins(2 * cfg.Interval)}
-	f.slots = newSlots(cfg.Workers, outsideLimit, m.BusyWorkers.Add)
-	f.queue = newQueue(queueLimit, 2*cfg.Interval, func(identity string) {
+	f.slots = newSlots(cfg.Workers, outsidePerWorker*cfg.Workers, m.BusyWorkers.Add)
+	f.queue = newQueue(queueLimit, unprovenLimit, 2*cfg.Interval, func(identity string) {
 		m.StaleEntriesDropped.Inc()
 		cfg.Log.Infof("Node %q waited longer than two intervals and is dropped, it is found again if it is still there", identity)
 	})
@@ -115,25 +123,31 @@ func (f *Fleet) work(ctx context.Context) {
 	defer cycle.Stop()
 
 	f.discover(ctx)
+	last := time.Now()
 	for {
+		due := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-cycle.C:
-			f.discover(ctx)
+			due = true
 		case <-gauges.C:
-			f.setGauges()
-			if f.queue.drained() {
-				f.discover(ctx)
-			}
+			onlyAnnounced := f.setGauges()
+			due = f.queue.drained() || onlyAnnounced >= confirmAbove && time.Since(last) >= confirmPause
+		}
+		if due {
+			f.discover(ctx)
+			last = time.Now()
 		}
 	}
 }
 
-func (f *Fleet) setGauges() {
-	waiting, all := f.queue.size()
+func (f *Fleet) setGauges() (onlyAnnounced int) {
+	waiting, onlyAnnounced, all := f.queue.counts()
 	f.cfg.Metrics.WorkQueueEntries.Set(float64(waiting))
 	f.cfg.Metrics.WaitingNodes.Set(float64(all))
+
+	return onlyAnnounced
 }
 
 // discover queues the nodes that answer a broadcast.
@@ -161,7 +175,7 @@ func (f *Fleet) discover(ctx context.Context) {
 		if n > 1 {
 			f.Doubt(identity, fmt.Sprintf("discovery was answered %d times", n))
 		}
-		if f.add(identity) == queued {
+		if f.add(identity, discovered) == queued {
 			m.Discovered.Inc()
 			count++
 		}
@@ -175,7 +189,7 @@ func (f *Fleet) Announced(identity string) {
 	if !f.cfg.Gate.IsOpen() {
 		return
 	}
-	if f.add(identity) == queued {
+	if f.add(identity, announced) == queued {
 		f.cfg.Metrics.EventDiscovered.Inc()
 	}
 }
@@ -196,7 +210,7 @@ func (f *Fleet) Doubt(identity, why string) {
 // Doubted tells whether identity is held.
 func (f *Fleet) Doubted(identity string) bool { return f.twins.holds(identity) }
 
-func (f *Fleet) add(identity string) added {
+func (f *Fleet) add(identity string, from source) added {
 	if err := checkIdentity(identity); err != nil {
 		f.cfg.Log.Warnf("A node is ignored: %v", err)
 		return 0
@@ -205,7 +219,7 @@ func (f *Fleet) add(identity string) added {
 		return held
 	}
 
-	result := f.queue.add(identity)
+	result := f.queue.add(identity, from)
 	if result == refused {
 		f.cfg.Metrics.QueueRefusals.Inc()
 	}
@@ -241,25 +255,31 @@ func (f *Fleet) dispatch(ctx context.Context) {
 	defer busy.Wait()
 
 	for {
-		slot, err := f.slots.acquire(ctx)
-		if err != nil {
-			return
-		}
 		e, err := f.queue.next(ctx)
 		if err != nil {
-			f.slots.workers.Release(1)
 			return
 		}
-		f.slots.busy(1)
-		busy.Go(func() {
-			defer slot.release()
-			f.provision(ctx, e, slot)
-		})
+		if f.slots.acquire(ctx) != nil {
+			f.queue.forget(e)
+			return
+		}
+		busy.Go(func() { f.provision(ctx, e) })
 	}
 }
 
-// provision has one node provisioned and decides what becomes of it.
-func (f *Fleet) provision(ctx context.Context, e *entry, slot host.Slot) {
+// provision has one node provisioned, by a worker that was acquired, and decides
+// what becomes of it.
+func (f *Fleet) provision(ctx context.Context, e *entry) {
+	ctx, evict := context.WithCancelCause(ctx)
+	defer evict(nil)
+	slot := &slot{
+		pool:     f.slots,
+		held:     true,
+		answered: func() { f.queue.answered(e) },
+		inTheWay: func() bool { return e.source == announced && f.queue.crowded() },
+		evict:    evict,
+	}
+	defer slot.release()
 	m, log := f.cfg.Metrics, f.cfg.Log.WithField("identity", e.identity)
 
 	began := time.Now()
@@ -281,6 +301,9 @@ func (f *Fleet) provision(ctx context.Context, e *entry, slot host.Slot) {
 	case host.Disconnected:
 		log.Warnf("Provisioning ended, trying again in %v: %v", disconnectedRest, err)
 		f.queue.rest(e, disconnectedRest, true)
+	case host.Evicted:
+		log.Infof("The node makes room for others, it is found again if it is still there: %v", err)
+		f.queue.rest(e, failedRest, false)
 	case host.HelperUnavailable:
 		m.Deferred.Inc()
 		log.Warnf("The node waits for the helper: %v", err)

@@ -198,7 +198,7 @@ func TestPaused(t *testing.T) {
 		if cancelled.Load() != 1 || len(s.passes) != 1 || s.worked("n4") != 0 {
 			t.Errorf("%d cancelled, passes %v: want the one in flight, no more", cancelled.Load(), s.passes)
 		}
-		if waiting, all := s.queue.size(); waiting != 0 || all != 0 {
+		if waiting, _, all := s.queue.counts(); waiting != 0 || all != 0 {
 			t.Errorf("%d wait of %d after the lease was lost", waiting, all)
 		}
 		if got := testutil.ToFloat64(s.metrics.ProvisionErrors); got != 0 {
@@ -256,8 +256,9 @@ func TestPanicIsAnError(t *testing.T) {
 	})
 }
 
-// Slow nodes lend their workers: with two workers and fifty silent nodes the
-// healthy ones do not wait for them.
+// Silent nodes lend their workers, and where there is no more room for them they
+// are sent away: with two workers and fifty silent nodes the healthy ones do not
+// wait for them.
 func TestSilentNodesDoNotHoldWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var healthyDone time.Time
@@ -268,7 +269,11 @@ func TestSilentNodesDoNotHoldWorkers(t *testing.T) {
 			silent := strings.HasPrefix(identity, "silent")
 			back := slot.Lend(2 * time.Second)
 			if silent {
-				time.Sleep(110 * time.Second)
+				select {
+				case <-time.After(110 * time.Second):
+				case <-ctx.Done():
+					return host.Outcome{}, errors.Join(context.Cause(ctx), back(ctx))
+				}
 			}
 			if err := back(ctx); err != nil {
 				return host.Outcome{}, err
@@ -290,8 +295,8 @@ func TestSilentNodesDoNotHoldWorkers(t *testing.T) {
 		s.gate.Open()
 		s.run(t, 3*time.Minute)
 
-		if took := healthyDone.Sub(began); healthyDone.IsZero() || took > time.Minute {
-			t.Errorf("the healthy nodes took %v, %d are left: 50 silent ones over two workers should cost 2 s each", took, left.Load())
+		if took := healthyDone.Sub(began); healthyDone.IsZero() || took > 10*time.Second {
+			t.Errorf("the healthy nodes took %v, %d are left: 50 silent ones, more than there is room for, should cost seconds", took, left.Load())
 		}
 		if got := testutil.ToFloat64(s.metrics.BusyWorkers); got != 0 {
 			t.Errorf("busy_workers is %v at the end", got)
@@ -376,7 +381,7 @@ func TestDoubt(t *testing.T) {
 		if !s.Doubted("n1") || s.Doubted("n2") {
 			t.Error("n1 alone is to be held")
 		}
-		if got := s.add("n1"); got != held {
+		if got := s.add("n1", discovered); got != held {
 			t.Errorf("adding a held identity answers %d", got)
 		}
 		time.Sleep(2 * time.Minute)
@@ -388,6 +393,79 @@ func TestDoubt(t *testing.T) {
 		}
 		if got := len(s.twins.held); got != heldLimit {
 			t.Errorf("%d identities are held, want no more than %d", got, heldLimit)
+		}
+	})
+}
+
+// Events for names that do not exist: a bounded number is called, those that are
+// there are told from them by a discovery, and none of these waits long.
+func TestInventedNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		calling, most := 0, 0
+		var healthyDone time.Time
+		left := 100
+		s := newSite(8, func(ctx context.Context, identity string, slot host.Slot) (host.Outcome, error) {
+			back := slot.Lend(2 * time.Second)
+			if strings.HasPrefix(identity, "invented") {
+				mu.Lock()
+				calling++
+				most = max(most, calling)
+				mu.Unlock()
+				select {
+				case <-time.After(115 * time.Second):
+				case <-ctx.Done():
+				}
+				mu.Lock()
+				calling--
+				mu.Unlock()
+				return host.Outcome{}, errors.Join(host.ErrNotAnswered, context.Cause(ctx), back(ctx))
+			}
+			time.Sleep(100 * time.Millisecond)
+			if err := back(ctx); err != nil {
+				return host.Outcome{}, err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if left--; left == 0 {
+				healthyDone = time.Now()
+			}
+			return host.Outcome{Result: host.Provisioned}, nil
+		})
+		s.gate.Open()
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		done.Go(func() { s.Run(ctx) })
+		synctest.Wait()
+
+		for i := range 100_000 {
+			s.Announced(fmt.Sprintf("invented%d", i))
+		}
+		s.mu.Lock()
+		for i := range 100 {
+			s.found = append(s.found, fmt.Sprintf("healthy%d", i))
+		}
+		s.mu.Unlock()
+		began := time.Now()
+		for i := range 100 {
+			s.Announced(fmt.Sprintf("healthy%d", i)) // behind all the others, or refused
+		}
+		time.Sleep(30 * time.Second)
+		mu.Lock()
+		if took := healthyDone.Sub(began); healthyDone.IsZero() || took > 15*time.Second {
+			t.Errorf("the healthy nodes took %v, %d are left", took, left)
+		}
+		if most > unprovenLimit {
+			t.Errorf("%d invented nodes were called at once, want no more than %d", most, unprovenLimit)
+		}
+		mu.Unlock()
+		if waiting, _, _ := s.queue.counts(); waiting > queueLimit {
+			t.Errorf("%d nodes wait", waiting)
+		}
+		cancel()
+		done.Wait()
+		if s.queue.unproven != 0 {
+			t.Errorf("%d nodes count as unproven at the end", s.queue.unproven)
 		}
 	})
 }

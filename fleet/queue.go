@@ -23,6 +23,18 @@ const (
 	held
 )
 
+// source is how a node was found.
+type source int
+
+const (
+	// discovered is a node that answered a broadcast.
+	discovered source = iota
+	// announced is a node that nothing is known of but its startup event, which
+	// any waiting node can publish for any name.
+	announced
+)
+
+// state is where a node is on its way through the queue.
 type state int
 
 const (
@@ -35,6 +47,9 @@ const (
 type entry struct {
 	identity string
 	state    state
+	source   source
+	// unproven is an announced node that is worked on and has not answered.
+	unproven bool
 	// seen is when the node was last found.
 	seen time.Time
 	// until is when a resting node may be queued again.
@@ -42,10 +57,14 @@ type entry struct {
 	wake  *time.Timer
 }
 
-// queue holds the nodes that wait, are worked on or rest. Adding never blocks;
-// at most limit nodes wait.
+// queue holds the nodes that wait, are worked on or rest. Adding never blocks.
+// Nodes that were discovered go before those that were only announced, and as
+// many as limit of the one and half as many of the other may wait.
 type queue struct {
 	limit int
+	// unprovenLimit is how many announced nodes that have not answered yet may
+	// be worked on.
+	unprovenLimit int
 	// stale is the age beyond which a waiting node is dropped.
 	stale time.Duration
 	// dropped is told of each node dropped because it was stale.
@@ -53,19 +72,27 @@ type queue struct {
 
 	mu      sync.Mutex
 	entries map[string]*entry
-	// waiting are the queued nodes in order; more is signalled when it grows.
-	waiting []*entry
-	more    chan struct{}
-	// overflowed is set when a node was refused.
+	// waiting are the queued nodes by source, in order, and nodes that were
+	// queued; size counts without the latter. more is signalled when there may be
+	// one to take.
+	waiting  [2][]*entry
+	size     [2]int
+	unproven int
+	picks    int
+	more     chan struct{}
+	// overflowed is set when a discovered node was refused.
 	overflowed bool
 }
 
-func newQueue(limit int, stale time.Duration, dropped func(string)) *queue {
-	return &queue{limit: limit, stale: stale, dropped: dropped, entries: map[string]*entry{}, more: make(chan struct{}, 1)}
+func newQueue(limit, unprovenLimit int, stale time.Duration, dropped func(string)) *queue {
+	return &queue{
+		limit: limit, unprovenLimit: unprovenLimit, stale: stale, dropped: dropped,
+		entries: map[string]*entry{}, more: make(chan struct{}, 1),
+	}
 }
 
 // add takes a node that was found.
-func (q *queue) add(identity string) added {
+func (q *queue) add(identity string, from source) added {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
@@ -74,37 +101,53 @@ func (q *queue) add(identity string) added {
 	switch {
 	case e == nil:
 		e = &entry{identity: identity}
+	case e.state == stateQueued && e.source == announced && from == discovered:
+		// It is there after all. Its old place is passed over.
+		q.size[announced]--
+		if q.push(e, discovered, now) == refused {
+			return refused
+		}
+		return known
 	case e.state != stateResting:
 		e.seen = now
 		return known
 	case now.Before(e.until):
 		return resting
 	}
-	e.seen = now
 
-	return q.push(e)
+	return q.push(e, from, now)
 }
 
 // push queues e, or forgets it where there is no room.
-func (q *queue) push(e *entry) added {
+func (q *queue) push(e *entry, from source, seen time.Time) added {
 	if e.wake != nil {
 		e.wake.Stop()
 	}
-	if len(q.waiting) >= q.limit {
+	limit := q.limit
+	if from == announced {
+		limit /= 2
+	}
+	if q.size[from] >= limit {
 		delete(q.entries, e.identity)
-		q.overflowed = true
+		e.state = stateResting // so that a place it still has is passed over
+		q.overflowed = q.overflowed || from == discovered
 		return refused
 	}
 
-	e.state = stateQueued
+	e.state, e.source, e.seen = stateQueued, from, seen
 	q.entries[e.identity] = e
-	q.waiting = append(q.waiting, e)
+	q.waiting[from] = append(q.waiting[from], e)
+	q.size[from]++
+	q.signal()
+
+	return queued
+}
+
+func (q *queue) signal() {
 	select {
 	case q.more <- struct{}{}:
 	default:
 	}
-
-	return queued
 }
 
 // next waits for a node and marks it as worked on. Stale ones are dropped on
@@ -122,25 +165,81 @@ func (q *queue) next(ctx context.Context) (*entry, error) {
 	}
 }
 
+// announcedShare is that one node of so many is an announced one while
+// discovered ones wait.
+const announcedShare = 4
+
 func (q *queue) pop() *entry {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
-	for len(q.waiting) > 0 {
-		e := q.waiting[0]
-		q.waiting[0] = nil
-		q.waiting = q.waiting[1:]
+	q.picks++
+	order := []source{discovered, announced}
+	if q.picks%announcedShare == 0 {
+		order = []source{announced, discovered}
+	}
+	for _, from := range order {
+		if from == announced && q.unproven >= q.unprovenLimit {
+			continue
+		}
+		if e := q.popFrom(from); e != nil {
+			if from == announced {
+				e.unproven = true
+				q.unproven++
+			}
+			return e
+		}
+	}
+
+	return nil
+}
+
+func (q *queue) popFrom(from source) *entry {
+	for len(q.waiting[from]) > 0 {
+		e := q.waiting[from][0]
+		q.waiting[from][0] = nil
+		q.waiting[from] = q.waiting[from][1:]
+		if e.state != stateQueued || e.source != from {
+			continue
+		}
+		q.size[from]--
 		if time.Since(e.seen) > q.stale {
 			delete(q.entries, e.identity)
+			e.state = stateResting
 			q.dropped(e.identity)
 			continue
 		}
 		e.state = stateBusy
 		return e
 	}
-	q.waiting = nil
+	q.waiting[from] = nil
 
 	return nil
+}
+
+// answered tells that a node that is worked on has answered, or is done with.
+func (q *queue) answered(e *entry) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+
+	q.prove(e)
+}
+
+func (q *queue) prove(e *entry) {
+	if e.unproven {
+		e.unproven = false
+		q.unproven--
+		q.signal()
+	}
+}
+
+// crowded tells whether announced nodes wait because too many that have not
+// answered are worked on.
+func (q *queue) crowded() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+
+	return q.size[announced] > 0 && q.unproven >= q.unprovenLimit
 }
 
 // rest leaves a node alone for d. With again it is then queued by itself,
@@ -149,6 +248,7 @@ func (q *queue) rest(e *entry, d time.Duration, again bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
+	q.prove(e)
 	if q.entries[e.identity] != e {
 		return // the queue was emptied meanwhile; a newer entry stays
 	}
@@ -162,8 +262,7 @@ func (q *queue) rest(e *entry, d time.Duration, again bool) {
 		case q.entries[e.identity] != e, e.state != stateResting, time.Now().Before(e.until):
 			// found meanwhile, and perhaps back at rest already
 		case again:
-			e.seen = time.Now()
-			q.push(e)
+			q.push(e, e.source, time.Now())
 		default:
 			delete(q.entries, e.identity)
 		}
@@ -175,6 +274,7 @@ func (q *queue) forget(e *entry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
+	q.prove(e)
 	if q.entries[e.identity] == e {
 		delete(q.entries, e.identity)
 	}
@@ -191,16 +291,17 @@ func (q *queue) clear() {
 		}
 	}
 	q.entries = map[string]*entry{}
-	q.waiting = nil
+	q.waiting, q.size = [2][]*entry{}, [2]int{}
 	q.overflowed = false
 }
 
-// drained tells, once, that nodes were refused and there is room again.
+// drained tells, once, that discovered nodes were refused and there is room
+// again.
 func (q *queue) drained() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
-	if !q.overflowed || len(q.waiting) > q.limit/2 {
+	if !q.overflowed || q.size[discovered] > q.limit/2 {
 		return false
 	}
 	q.overflowed = false
@@ -208,9 +309,9 @@ func (q *queue) drained() bool {
 	return true
 }
 
-// size is how many nodes wait for a worker, and how many are known in all but
-// for those that are finished with and rest.
-func (q *queue) size() (waiting, all int) {
+// counts are how many nodes wait for a worker, how many of these were only
+// announced, and how many are known in all but for those that rest.
+func (q *queue) counts() (waiting, onlyAnnounced, all int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
@@ -220,5 +321,5 @@ func (q *queue) size() (waiting, all int) {
 		}
 	}
 
-	return len(q.waiting), all
+	return q.size[discovered] + q.size[announced], q.size[announced], all
 }

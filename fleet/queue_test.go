@@ -14,7 +14,7 @@ func newTestQueue(limit int, dropped func(string)) *queue {
 		dropped = func(string) {}
 	}
 
-	return newQueue(limit, 2*time.Minute, dropped)
+	return newQueue(limit, 3, 2*time.Minute, dropped)
 }
 
 func (q *queue) mustNext(t *testing.T) *entry {
@@ -31,7 +31,7 @@ func (q *queue) mustNext(t *testing.T) *entry {
 
 func (q *queue) mustAdd(t *testing.T, identity string, want added) {
 	t.Helper()
-	if got := q.add(identity); got != want {
+	if got := q.add(identity, discovered); got != want {
 		t.Fatalf("adding %s answers %d, want %d", identity, got, want)
 	}
 }
@@ -48,7 +48,7 @@ func TestQueueTakesANodeOnce(t *testing.T) {
 	for range 1000 {
 		q.mustAdd(t, "n1", known)
 	}
-	if waiting, all := q.size(); waiting != 0 || all != 1 {
+	if waiting, _, all := q.counts(); waiting != 0 || all != 1 {
 		t.Errorf("%d wait of %d, want none of 1", waiting, all)
 	}
 }
@@ -131,7 +131,7 @@ func TestQueueOldEntryDoesNotRemoveTheNew(t *testing.T) {
 		q.rest(old, time.Second, false)
 		q.forget(old)
 		time.Sleep(time.Minute)
-		if waiting, all := q.size(); waiting != 1 || all != 1 {
+		if waiting, _, all := q.counts(); waiting != 1 || all != 1 {
 			t.Errorf("%d wait of %d, the newer entry is gone", waiting, all)
 		}
 	})
@@ -143,5 +143,51 @@ func TestQueueNextEndsWithItsContext(t *testing.T) {
 	cancel(lost)
 	if _, err := newTestQueue(1, nil).next(ctx); !errors.Is(err, lost) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// A node that was only announced and then answers a discovery goes with the
+// discovered ones; it is taken once.
+func TestQueuePromotes(t *testing.T) {
+	q := newTestQueue(10, nil)
+	for _, identity := range []string{"a1", "a2", "a3"} {
+		if got := q.add(identity, announced); got != queued {
+			t.Fatalf("adding %s answers %d", identity, got)
+		}
+	}
+	q.mustAdd(t, "a3", known)
+	var order []string
+	for range 3 {
+		order = append(order, q.mustNext(t).identity)
+	}
+	if fmt.Sprint(order) != "[a3 a1 a2]" {
+		t.Errorf("taken in the order %v", order)
+	}
+	if waiting, onlyAnnounced, all := q.counts(); waiting != 0 || onlyAnnounced != 0 || all != 3 {
+		t.Errorf("%d wait, %d only announced, of %d", waiting, onlyAnnounced, all)
+	}
+}
+
+// Only so many announced nodes are worked on before they have answered.
+func TestQueueUnproven(t *testing.T) {
+	q := newTestQueue(20, nil)
+	for i := range 5 {
+		q.add(fmt.Sprintf("a%d", i), announced)
+	}
+	first := q.mustNext(t)
+	q.mustNext(t)
+	q.mustNext(t)
+	if e := q.pop(); e != nil || !q.crowded() {
+		t.Fatalf("took %v beyond the limit", e)
+	}
+	q.mustAdd(t, "d", queued)
+	if e := q.mustNext(t); e.identity != "d" {
+		t.Errorf("took %s, a discovered node is not held up", e.identity)
+	}
+	q.answered(first)
+	q.mustNext(t)
+	q.forget(first)
+	if q.unproven != 3 {
+		t.Errorf("%d unproven, want 3", q.unproven)
 	}
 }

@@ -17,6 +17,9 @@ var (
 	// ErrDisconnected is a call that was in flight when the connection to the
 	// broker dropped.
 	ErrDisconnected = errors.New("connection to the broker dropped")
+	// ErrEvicted is a pass that was ended because the node had not answered at
+	// all and other nodes waited for its place.
+	ErrEvicted = errors.New("no answer yet, and other nodes wait")
 	// ErrHelperUnavailable is a helper that cannot answer now: the node waits,
 	// nothing is wrong with it.
 	ErrHelperUnavailable = errors.New("helper unavailable")

@@ -23,14 +23,15 @@ const (
 	Shutdown Result = "shutdown"
 
 	// Failed is a pass that ended in an error of the node, the helper or ours;
-	// the others are ErrLocked, ErrTwins, ErrHelperUnavailable, ErrDisconnected
-	// and ErrPaused.
+	// the others are ErrLocked, ErrTwins, ErrHelperUnavailable, ErrDisconnected,
+	// ErrPaused and ErrEvicted.
 	Failed            Result = "failed"
 	Locked            Result = "locked"
 	Twins             Result = "twins"
 	HelperUnavailable Result = "helper-unavailable"
 	Disconnected      Result = "disconnected"
 	Paused            Result = "paused"
+	Evicted           Result = "evicted"
 	// Cancelled is a pass that ended with its context: the lease was lost, or
 	// the daemon shuts down.
 	Cancelled Result = "cancelled"
@@ -38,18 +39,19 @@ const (
 
 // Results are all results.
 func Results() []Result {
-	return []Result{Provisioned, Deferred, Shutdown, Failed, Locked, Twins, HelperUnavailable, Disconnected, Paused, Cancelled}
+	return []Result{Provisioned, Deferred, Shutdown, Failed, Locked, Twins, HelperUnavailable, Disconnected, Paused, Evicted, Cancelled}
 }
 
 // Failure is the result of a pass that err ended.
 func Failure(ctx context.Context, err error) Result {
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrEvicted) {
 		return Cancelled
 	}
 	for _, known := range []struct {
 		err    error
 		result Result
 	}{
+		{ErrEvicted, Evicted},
 		{ErrLocked, Locked},
 		{ErrPaused, Paused},
 		{ErrDisconnected, Disconnected},

@@ -34,7 +34,7 @@ func knownActions() []string {
 func knownResults() []string {
 	return []string{
 		"provisioned", "deferred", "shutdown",
-		"failed", "locked", "twins", "helper-unavailable", "disconnected", "paused", "cancelled",
+		"failed", "locked", "twins", "helper-unavailable", "disconnected", "paused", "evicted", "cancelled",
 	}
 }
 
