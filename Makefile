@@ -56,6 +56,10 @@ staticcheck: $(TOOLS)/staticcheck
 race: ## go test -race in every module
 	set -e; for m in $(MODULES); do (cd $$m && go test -race -timeout 15m ./...); done
 
+.PHONY: test-defects
+test-defects: ## put each defect of the older provisioner back and show that a test fails
+	go test -tags defects -count 1 -timeout 30m -v -run TestDefects ./internal/defects
+
 # The versions of protoc and its plugins, in comments, are no difference.
 .PHONY: generated
 generated: $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-go-grpc
