@@ -3,6 +3,7 @@ module github.com/choria-provisioner/provisioner
 go 1.26.0
 
 require (
+	filippo.io/edwards25519 v1.2.0
 	github.com/agnivade/levenshtein v1.2.1
 	github.com/choria-io/fisk v0.9.0
 	github.com/choria-io/go-choria v0.30.2

@@ -49,7 +49,7 @@ func checkCSR(data []byte, identity string, deny []*regexp.Regexp) error {
 	case block == nil:
 		return errors.New("it is no PEM")
 	case block.Type != "CERTIFICATE REQUEST" && block.Type != "NEW CERTIFICATE REQUEST":
-		return fmt.Errorf("it is a PEM block of type %q", block.Type)
+		return fmt.Errorf("it is a PEM block of type %.1000q", block.Type)
 	case len(bytes.TrimSpace(rest)) > 0:
 		return errors.New("there is data after it")
 	}
@@ -68,7 +68,7 @@ func checkCSR(data []byte, identity string, deny []*regexp.Regexp) error {
 	}
 	for _, name := range names {
 		if name != identity {
-			return fmt.Errorf("it is for %q", name)
+			return fmt.Errorf("it is for %.1000q", name)
 		}
 		for _, re := range deny {
 			if re.MatchString(name) {

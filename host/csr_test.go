@@ -54,6 +54,7 @@ func TestCheckCSR(t *testing.T) {
 		{"two of them", good + good, "there is data after it"},
 		{"bad signature", badSignature(), "its signature is not its own"},
 		{"another name", request("n2.example.net", nil), `it is for "n2.example.net"`},
+		{"a name to fill the log with", request(strings.Repeat("x", 1<<20), nil), `it is for "` + strings.Repeat("x", 1000) + `"`},
 		{"another case", request("N1.example.net", nil), `it is for "N1.example.net"`},
 		{"trailing dot", request(testIdentity+".", nil), `it is for "n1.example.net."`},
 		{"white space", request(testIdentity+" ", nil), `it is for "n1.example.net "`},

@@ -1,6 +1,10 @@
 package host
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
 
 var (
 	// ErrNotAnswered is a call to which the node sent no reply in time.
@@ -9,6 +13,9 @@ var (
 	// that lock for two minutes after the other's last call
 	// (go-choria, provision agent, LockWindow).
 	ErrLocked = errors.New("locked by another provisioner")
+	// ErrUnreadable is a call whose only reply is none of the protocol, or not in
+	// the node's name.
+	ErrUnreadable = errors.New("the reply cannot be read, or is in another's name")
 	// ErrTwins is a call that more than one machine answered: twins, or an
 	// impostor, since any waiting node can listen to provisioning.node.>.
 	ErrTwins = errors.New("more than one machine answers under this identity: twins or an impostor")
@@ -34,4 +41,18 @@ type ReplyError struct {
 	Message string
 }
 
-func (e *ReplyError) Error() string { return e.Message }
+// Error is what the node said, in bounds.
+func (e *ReplyError) Error() string {
+	switch {
+	case strings.TrimSpace(e.Message) == "":
+		return fmt.Sprintf("status %d, without a reason", e.Code)
+	case len(e.Message) > maxShown:
+		return strings.ToValidUTF8(e.Message[:maxShown], "") + "..."
+	default:
+		return e.Message
+	}
+}
+
+// maxShown is how many bytes of what a node sent go into an error: more than
+// any honest text has, for the error is logged at every pass.
+const maxShown = 1000

@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"reflect"
@@ -274,8 +275,14 @@ func FuzzReadKey(f *testing.F) {
 		if json.Unmarshal(data, &r) != nil || len(r.Key) != 32 || len(r.Signature) != 64 || r.Directory == "" {
 			return false
 		}
+		for other := range 64 {
+			if ed25519.Verify(ed25519.PublicKey(r.Key), fmt.Append(nil, nonce, other), r.Signature) {
+				return false // it fits whatever was signed
+			}
+		}
 		return ed25519.VerifyWithOptions(ed25519.PublicKey(r.Key), []byte(nonce), r.Signature, &ed25519.Options{}) == nil
 	}
+	neutral := "01" + strings.Repeat("00", 31)
 	accept := [][]byte{
 		reply(key, signature, "/etc/choria"),
 		reply(strings.ToUpper(key), strings.ToUpper(signature), "/"),
@@ -288,6 +295,7 @@ func FuzzReadKey(f *testing.F) {
 		reply(key, signature[:126], "/"),
 		reply(key, strings.Repeat("00", 64), "/"),
 		reply(strings.Repeat("00", 32), signature, "/"),
+		reply(neutral, neutral+strings.Repeat("00", 32), "/"),
 		reply(strings.Repeat("g", 64), signature, "/"),
 		reply(5, signature, "/"),
 		reply(nil, nil, nil),

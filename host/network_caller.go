@@ -36,6 +36,9 @@ func (c *networkCaller) Call(ctx context.Context, identity string, req Request) 
 		return nil, err
 	}
 
+	if len(replies) == 0 && e.replies.Load() == 1 {
+		return nil, refusal{ErrUnreadable}
+	}
 	// The generated client stops listening at the first reply of its target.
 	for range int(e.replies.Load()) - len(replies) {
 		replies = append(replies, Reply{})

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 
+	"filippo.io/edwards25519"
+
 	"github.com/choria-provisioner/provisioner/helper/helperv1"
 )
 
@@ -103,11 +105,22 @@ func readKey(data []byte, nonce string) (key ed25519.PublicKey, signature []byte
 	if !ed25519.Verify(key, []byte(nonce), signature) {
 		return nil, nil, "", fmt.Errorf("the signature of the nonce is not that of the public key %x", key)
 	}
+	if isWeak(key) {
+		return nil, nil, "", fmt.Errorf("the public key %x is weak: anybody could sign for it", key)
+	}
 	if reply.Directory == "" {
 		return nil, nil, "", errors.New("the reply names no directory for the key")
 	}
 
 	return key, signature, reply.Directory, nil
+}
+
+// isWeak tells whether key is one of the few of a small order, for which a
+// signature fits many messages and proves nothing (RFC 8032, 8.9).
+func isWeak(key ed25519.PublicKey) bool {
+	point, err := new(edwards25519.Point).SetBytes(key)
+
+	return err != nil || new(edwards25519.Point).MultByCofactor(point).Equal(edwards25519.NewIdentityPoint()) == 1
 }
 
 // fetchInventory fetches facts and version.

@@ -146,7 +146,7 @@ func (h *Host) oneReply(replies []Reply) (Reply, error) {
 	r := replies[0]
 	switch {
 	case r.Sender != h.identity:
-		return Reply{}, fmt.Errorf("answered by %q: %w", r.Sender, ErrTwins)
+		return Reply{}, fmt.Errorf("answered by %.1000q: %w", r.Sender, ErrTwins)
 	case r.Code != 0 && strings.Contains(r.Message, lockedMessage):
 		return Reply{}, ErrLocked
 	case r.Code != 0:
