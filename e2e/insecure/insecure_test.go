@@ -31,7 +31,6 @@ func TestInsecure(t *testing.T) {
 	}{
 		{"certificates by a Go plugin", testLocalCA},
 		{"exec helper", testExecHelper},
-		{"SIGTERM while an exec helper hangs", testTerminateExecHelper},
 		{"standby", testStandby},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -99,8 +98,9 @@ func testExecHelper(t *testing.T, bin harness.Binaries) {
 	node.ExpectConfiguration(t, configuration)
 }
 
-// A helper that never answers, and left a child, holds nobody up.
-func testTerminateExecHelper(t *testing.T, bin harness.Binaries) {
+// A helper that never answers, and left a child, holds nobody up at SIGTERM.
+func TestTerminateExecHelper(t *testing.T) {
+	bin := harness.Build(t)
 	broker := harness.StartBroker(t, simfleet.Insecure)
 	daemon := startDaemon(t, bin, broker, harness.DaemonOptions{
 		Name:   "provisioner",
@@ -116,7 +116,7 @@ func testTerminateExecHelper(t *testing.T, bin harness.Binaries) {
 		}
 		return errors.New("it does not run")
 	})
-	harness.TerminateDaemon(t, daemon, "exec-helper", "helper.sh", "sleep 601")
+	harness.TerminateInTime(t, daemon, "exec-helper", "helper.sh", "sleep 601")
 }
 
 func testStandby(t *testing.T, bin harness.Binaries) {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/choria-io/go-choria/providers/agent/mcorpc"
+
 	"github.com/choria-provisioner/provisioner/e2e/harness"
 	"github.com/choria-provisioner/provisioner/internal/simfleet"
 )
@@ -72,6 +74,34 @@ func TestConnections(t *testing.T) {
 			t.Errorf("%s reached nodes %d times, want 2000", action, n)
 		}
 	}
+}
+
+// SIGTERM in the middle of calls, some of which are being tried again and some
+// of which nobody answers.
+func TestTerminateInTheMiddle(t *testing.T) {
+	bin := harness.Build(t)
+	broker := harness.StartBroker(t, simfleet.Issuer)
+	fleet := harness.StartFleet(t, broker, 100, simfleet.NodeOptions{
+		Intercept: func(_ *simfleet.Node, c simfleet.Call) simfleet.Override {
+			switch c.Action {
+			case "rpcutil#inventory":
+				return simfleet.Override{Status: mcorpc.Aborted, Message: "not now"}
+			case "choria_provision#gen25519":
+				return simfleet.Override{Ignore: c.Attempt == 1}
+			default:
+				return simfleet.Override{}
+			}
+		},
+	})
+	daemon := simulatedDaemon(t, bin, broker, map[string]bool{"ed25519": true})
+	harness.Eventually(t, 30*time.Second, "calls in flight", func() error {
+		if n := fleet.Counts().Calls["choria_provision#gen25519"]; n < 50 {
+			return fmt.Errorf("%d calls of gen25519", n)
+		}
+		return nil
+	})
+
+	harness.TerminateInTime(t, daemon, "localca")
 }
 
 // A token and seed that are replaced on disk are used without a restart.
