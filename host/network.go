@@ -131,7 +131,7 @@ func (n *Network) Run(ctx context.Context) {
 
 // watch returns when s is no longer the connection to use.
 func (n *Network) watch(ctx context.Context, s *Session) {
-	status := s.nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
+	status := s.drops()
 	ticker := time.NewTicker(credentialsInterval)
 	defer ticker.Stop()
 
@@ -159,7 +159,8 @@ func (n *Network) watch(ctx context.Context, s *Session) {
 			}
 			n.swap(next)
 			time.AfterFunc(drainLimit, s.close)
-			s, status = next, next.nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
+			context.AfterFunc(ctx, s.close)
+			s, status = next, next.drops()
 		}
 	}
 }
@@ -197,6 +198,18 @@ func (n *Network) dial(ctx context.Context) (*Session, error) {
 	context.AfterFunc(sctx, cancel)
 
 	return s, nil
+}
+
+// drops tells when the connection drops, also when it did already.
+func (s *Session) drops() <-chan nats.Status {
+	status := s.nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
+	if s.nc.IsConnected() {
+		return status
+	}
+	dropped := make(chan nats.Status, 1)
+	dropped <- s.nc.Status()
+
+	return dropped
 }
 
 // close ends the calls in flight and drops whatever is still unsent.
