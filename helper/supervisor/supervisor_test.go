@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -241,6 +240,12 @@ func certificate(t *testing.T) string {
 	return base64.RawStdEncoding.EncodeToString(der)
 }
 
+// shell makes a shell script the helper.
+func shell(cfg supervisor.Config, script string) supervisor.Config {
+	cfg.Path, cfg.Args = "/bin/sh", []string{"-c", script}
+	return cfg
+}
+
 // A start that fails says why in words that help, and leaves neither process
 // nor file.
 func TestStartFails(t *testing.T) {
@@ -268,6 +273,18 @@ func TestStartFails(t *testing.T) {
 			c.Args, c.PluginConfig = []string{"unconfigurable"}, json.RawMessage(`{"a":1}`)
 		}, []string{"helper test-plugin takes no configuration, but one is set"}, codes.Unknown},
 		{"a gRPC without go-plugin's mTLS", func(c *supervisor.Config) { c.Path, c.Args = plain, []string{program} }, []string{"a plugin whose gRPC has no go-plugin mTLS needs mtls: off"}, codes.Unavailable},
+		{"a slow start is no start", func(c *supervisor.Config) { *c = shell(*c, "sleep 600"); c.StartTimeout = 300 * time.Millisecond }, []string{"not ready within 300ms"}, codes.Unknown},
+		{"another version of the protocol", func(c *supervisor.Config) { *c = shell(*c, "echo '1|2|unix|/nowhere|grpc'; exec sleep 600") }, []string{"version"}, codes.Unknown},
+		{"a protocol of go-plugin that we do not speak", func(c *supervisor.Config) { *c = shell(*c, "echo '1|1|unix|/nowhere|netrpc'; exec sleep 600") }, []string{"netrpc"}, codes.Unknown},
+		{"half a greeting", func(c *supervisor.Config) { *c = shell(*c, "echo '1|1'; exec sleep 600") }, []string{"Unrecognized remote plugin message: 1|1"}, codes.Unknown},
+		{"bytes of any kind", func(c *supervisor.Config) { *c = shell(*c, `printf '\377\000|\n'; exec sleep 600`) }, []string{"a plugin prints nothing before it"}, codes.Unknown},
+		{"a greeting without an end", func(c *supervisor.Config) {
+			*c = shell(*c, "head -c 100000000 /dev/zero; exec sleep 600")
+		}, []string{"a plugin prints nothing before it"}, codes.Unknown},
+		{"a socket where nobody listens", func(c *supervisor.Config) {
+			*c = shell(*c, "echo '1|1|unix|/nowhere|grpc'; exec sleep 600")
+			c.MTLS, c.StartTimeout = supervisor.MTLSOff, time.Second
+		}, []string{"/nowhere"}, codes.Unavailable},
 		{"go-plugin panics on a certificate it did not ask for", func(c *supervisor.Config) { c.Path, c.MTLS = script, supervisor.MTLSOff }, []string{"the handshake failed"}, codes.Unknown},
 	}
 
@@ -683,40 +700,5 @@ func TestClose(t *testing.T) {
 				t.Errorf("second Close: %v, state %v", err, s.State())
 			}
 		})
-	}
-}
-
-// Crash after crash, nothing grows.
-func TestNoLeaks(t *testing.T) {
-	shortTemp(t)
-	r := newRecorder()
-	s := start(t, r.config())
-	answers(t, s)
-
-	measure := func() (goroutines, files int) {
-		fds, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return runtime.NumGoroutine(), len(fds)
-	}
-	crash := func() {
-		_ = syscall.Kill(s.Info().PID, syscall.SIGKILL)
-		r.await(t, supervisor.Restarting)
-		r.await(t, supervisor.Running)
-		answers(t, s)
-	}
-	crash()
-	goroutines, files := measure()
-	for range 15 {
-		crash()
-	}
-	after, filesAfter := measure()
-	// Some slack for goroutines on their way out; a leak would show fifteenfold.
-	if after > goroutines+10 || filesAfter > files+10 {
-		t.Errorf("goroutines %d, then %d; open files %d, then %d", goroutines, after, files, filesAfter)
-	}
-	if left := sockets(t); len(left) != 1 {
-		t.Errorf("folders of sockets: %v", left)
 	}
 }

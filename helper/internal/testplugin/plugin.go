@@ -2,10 +2,12 @@
 package testplugin
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -36,13 +38,17 @@ type Config struct {
 //	hang         no answer before the deadline
 //	log          a line at each level, and on both streams
 //	flood        long and malformed lines on the process's own outputs, then as ok
+//	torrent      100 MB on the process's own output: "torrent stdout line" is one
+//	             line, "torrent stderr lines" are lines of 64 KiB; then as ok
 //	exit         the end of the process
+//	third        as ok, but every third call ends the process by a panic
 func New() *helper.Plugin {
+	p := &testPlugin{}
 	return &helper.Plugin{
 		Name:          "test-plugin",
 		Build:         "1.2.3",
 		MaxInFlight:   8,
-		ConfigureNode: configureNode,
+		ConfigureNode: p.configureNode,
 		DecideRelease: func(_ context.Context, req *helperv1.DecideReleaseRequest) (*helperv1.DecideReleaseResponse, error) {
 			return helper.Upgrade("2.0.0", "newer than "+req.GetNode().GetVersion()), nil
 		},
@@ -72,7 +78,11 @@ func New() *helper.Plugin {
 	}
 }
 
-func configureNode(ctx context.Context, req *helperv1.ConfigureNodeRequest) (*helperv1.ConfigureNodeResponse, error) {
+type testPlugin struct {
+	calls atomic.Int64
+}
+
+func (p *testPlugin) configureNode(ctx context.Context, req *helperv1.ConfigureNodeRequest) (*helperv1.ConfigureNodeResponse, error) {
 	identity := req.GetNode().GetIdentity()
 	word, _, _ := strings.Cut(identity, " ")
 	switch word {
@@ -120,9 +130,38 @@ func configureNode(ctx context.Context, req *helperv1.ConfigureNodeRequest) (*he
 				fmt.Fprintln(w, `{"@message":1,"@level":[],"@timestamp":{}}`)
 			}
 		}
+	case "torrent":
+		torrent(identity)
 	case "exit":
 		os.Exit(7)
+	case "third":
+		if p.calls.Add(1)%3 == 0 {
+			// Not in the call itself, whose panics the SDK catches.
+			go panic("no such site")
+			select {}
+		}
 	}
 
 	return helper.Configure(map[string]string{"identity": identity}), nil
+}
+
+func torrent(identity string) {
+	words := strings.Fields(identity)
+	// Past go-plugin's replacements of the two streams.
+	w := os.NewFile(1, "")
+	if words[1] == "stderr" {
+		w = os.NewFile(2, "")
+	}
+
+	const size, piece = 100_000_000, 64 << 10
+	b := bytes.Repeat([]byte("x"), piece)
+	if words[2] == "lines" {
+		b[piece-1] = '\n'
+	}
+	for range size / piece {
+		if _, err := w.Write(b); err != nil {
+			panic(err)
+		}
+	}
+	fmt.Fprintln(w)
 }
