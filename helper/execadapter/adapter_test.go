@@ -238,6 +238,7 @@ func TestRuns(t *testing.T) {
 	}{
 		{"a hanging grandchild is killed with its group", "sleep 600 & echo $! > \"$PIDFILE\"\nwait\n", time.Second, codes.DeadlineExceeded, "helper.sh timed out after 1s"},
 		{"one that shields itself from TERM too", "trap '' TERM\nsleep 600 & echo $! > \"$PIDFILE\"\nwait\n", time.Second, codes.DeadlineExceeded, "helper.sh timed out after 1s"},
+		{"output is bounded, in one line too", "head -c 100000000 /dev/zero\n", 30 * time.Second, codes.Internal, "helper.sh wrote more than 1048576 bytes to standard output"},
 		{"output is bounded", "yes\n", 30 * time.Second, codes.Internal, "helper.sh wrote more than 1048576 bytes to standard output"},
 		{"a failure is explained by the last line on standard error", "echo one >&2; echo no CA >&2; exit 3\n", 30 * time.Second, codes.Internal, "helper.sh failed: exit status 3; its last line on standard error: no CA"},
 		{"a signal is named", "kill -9 $$\n", 30 * time.Second, codes.Internal, "helper.sh failed: signal: killed"},
@@ -259,6 +260,24 @@ func TestRuns(t *testing.T) {
 			}
 			if strings.Contains(c.body, "PIDFILE") {
 				gone(t, pidFile)
+			}
+		})
+	}
+}
+
+// What a script writes beside its answer is bounded: one line or many, it is
+// answered all the same.
+func TestTorrentOnStderr(t *testing.T) {
+	for why, filter := range map[string]string{"one line": "tr '\\0' x", "lines": "tr '\\0' x | fold -w 65536"} {
+		t.Run(why, func(t *testing.T) {
+			s, log := start(t, time.Minute, script(t, "head -c 100000000 /dev/zero | "+filter+" >&2\necho '{\"configuration\":{\"a\":\"b\"}}'\n"))
+			got, err := s.ConfigureNode(t.Context(), node("n1"))
+			if err != nil || !proto.Equal(got, helper.Configure(map[string]string{"a": "b"})) {
+				t.Errorf("got %v, %v", got, err)
+			}
+			// Each line is cut.
+			if most := 20_000_000; len(log.String()) > most {
+				t.Errorf("%d bytes were logged", len(log.String()))
 			}
 		})
 	}

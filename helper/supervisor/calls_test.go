@@ -61,3 +61,62 @@ func TestReadErrorTellsTheLimit(t *testing.T) {
 		}
 	}
 }
+
+// verbatim sends the bytes of an answer as they are.
+type verbatim struct{}
+
+func (verbatim) Name() string                  { return "proto" }
+func (verbatim) Unmarshal([]byte, any) error   { return nil }
+func (verbatim) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
+
+// What is no message of the contract is a fault of the helper, and ends nothing.
+func TestAnswersOfEveryShape(t *testing.T) {
+	cases := map[string]struct {
+		answer []byte
+		want   codes.Code
+	}{
+		"no bytes decide nothing":                  {nil, codes.OK},
+		"bytes that are no protobuf":               {[]byte("\xff\xff\xff\xff"), codes.Internal},
+		"a length beyond the end":                  {[]byte{0x0a, 0x7f, 0x00}, codes.Internal},
+		"text that is not UTF-8":                   {[]byte{0x12, 0x04, 0x0a, 0x02, 0xff, 0xfe}, codes.Internal},
+		"fields of a later version":                {[]byte{0xfa, 0x01, 0x01, 0x61}, codes.OK},
+		"a decision of a later version is none":    {[]byte{0x22, 0x00}, codes.OK},
+		"two decisions are the last":               {[]byte{0x12, 0x00, 0x1a, 0x00}, codes.OK},
+		"a time to wait that no duration can hold": {[]byte{0x12, 0x0d, 0x12, 0x0b, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0x10}, codes.Internal},
+	}
+
+	var answer []byte
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(grpc.ForceServerCodec(verbatim{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		return stream.SendMsg(&answer)
+	}))
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	defer func() {
+		s.Stop()
+		<-served
+	}()
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+
+	for why, c := range cases {
+		t.Run(why, func(t *testing.T) {
+			answer = c.answer
+			got, err := helperv1.NewNodeConfigurerClient(conn).ConfigureNode(t.Context(), &helperv1.ConfigureNodeRequest{})
+			if err != nil {
+				err = readError(t.Context(), nil, err)
+			}
+			if status.Code(err) != c.want {
+				t.Errorf("got %v, %v, want %v", got, err, c.want)
+			}
+			// Whatever arrives, the host's rules read it without harm.
+			_ = helper.CheckAnswer(got)
+		})
+	}
+}
