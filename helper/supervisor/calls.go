@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -106,9 +107,24 @@ func readError(ctx context.Context, inst *instance, err error) error {
 	case code == codes.ResourceExhausted && strings.Contains(err.Error(), "received message") && strings.Contains(err.Error(), "larger than max"):
 		// gRPC's own limit; only its text tells it from the helper's word.
 		return fmt.Errorf("%w: the answer has more than %d bytes", ErrTooLarge, helper.MaxMessageSize)
-	case code == codes.Unavailable && inst.proc.hasExited():
+	case code == codes.Unavailable && inst.proc.hasExited(), connectionLost(err):
 		return fmt.Errorf("%w: it ended during the call", ErrUnavailable)
 	}
 
 	return err
+}
+
+// connectionLost says that gRPC, and not the helper, made an error: the end of a
+// process shows on its connection before it is known here. Only gRPC's texts tell,
+// and its codes would have a node fail that has to wait: CANCELLED when the
+// connection was closed on this side, INTERNAL when it ended within an answer.
+func connectionLost(err error) bool {
+	texts := map[codes.Code][]string{
+		codes.Unavailable: {"error reading from server", "connection error: desc", "transport is closing"},
+		codes.Canceled:    {"the client connection is closing"},
+		codes.Internal:    {"unexpected EOF"},
+	}
+	st := status.Convert(err)
+
+	return slices.ContainsFunc(texts[st.Code()], func(text string) bool { return strings.Contains(st.Message(), text) })
 }

@@ -62,6 +62,34 @@ func TestReadErrorTellsTheLimit(t *testing.T) {
 	}
 }
 
+// A call that its helper's end cut short leaves the node waiting, whatever code
+// gRPC has for that; the helper's own words stay its own.
+func TestReadErrorTellsTheEnd(t *testing.T) {
+	cases := []struct {
+		why string
+		err error
+		is  bool
+	}{
+		{"killed while it thought", status.Error(codes.Unavailable, "error reading from server: EOF"), true},
+		{"killed before the call", status.Error(codes.Unavailable, `connection error: desc = "transport: error while dialing: dial unix /x: connect: connection refused"`), true},
+		{"killed within its answer", status.Error(codes.Internal, "unexpected EOF"), true},
+		{"replaced because it hung", status.Error(codes.Canceled, "grpc: the client connection is closing"), true},
+		{"the helper's own upstream is down", status.Error(codes.Unavailable, "the CA is down"), false},
+		{"a fault of its own", status.Error(codes.Internal, "no such site"), false},
+		{"something it gave up itself", status.Error(codes.Canceled, "context canceled"), false},
+	}
+
+	alive := &instance{proc: &process{exited: make(chan struct{})}}
+	for _, c := range cases {
+		t.Run(c.why, func(t *testing.T) {
+			err := readError(t.Context(), alive, c.err)
+			if errors.Is(err, ErrUnavailable) != c.is || !c.is && err != c.err {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
 // verbatim sends the bytes of an answer as they are.
 type verbatim struct{}
 
