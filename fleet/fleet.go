@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/time/rate"
 
 	"github.com/choria-provisioner/provisioner/election"
 	"github.com/choria-provisioner/provisioner/host"
@@ -45,6 +46,8 @@ const (
 	lockedRest = 30 * time.Second
 	// disconnectedRest spreads the nodes whose calls a dropped connection ended.
 	disconnectedRest = 5 * time.Second
+	// ignoredPause lies between two lines about names that cannot be.
+	ignoredPause = 10 * time.Second
 	// gaugeInterval is how often the gauges are set.
 	gaugeInterval = time.Second
 )
@@ -80,16 +83,19 @@ type Config struct {
 
 // Fleet knows all nodes that wait.
 type Fleet struct {
-	cfg   Config
-	queue *queue
-	slots *slots
-	twins *twins
+	cfg Config
+	// ignored bounds what is said of names that cannot be: anybody can announce
+	// any number of them.
+	ignored rate.Sometimes
+	queue   *queue
+	slots   *slots
+	twins   *twins
 }
 
 // New returns a fleet that does nothing before Run.
 func New(cfg Config) *Fleet {
 	m := cfg.Metrics
-	f := &Fleet{cfg: cfg, twins: newTwins(2 * cfg.Interval)}
+	f := &Fleet{cfg: cfg, ignored: rate.Sometimes{First: 10, Interval: ignoredPause}, twins: newTwins(2 * cfg.Interval)}
 	f.slots = newSlots(cfg.Workers, outsidePerWorker*cfg.Workers, m.BusyWorkers.Add)
 	f.queue = newQueue(queueLimit, unprovenLimit, 2*cfg.Interval, func(identity string) {
 		m.StaleEntriesDropped.Inc()
@@ -212,7 +218,7 @@ func (f *Fleet) Doubted(identity string) bool { return f.twins.holds(identity) }
 
 func (f *Fleet) add(identity string, from source) added {
 	if err := checkIdentity(identity); err != nil {
-		f.cfg.Log.Warnf("A node is ignored: %v", err)
+		f.ignored.Do(func() { f.cfg.Log.Warnf("A node is ignored, and others like it for %v: %v", ignoredPause, err) })
 		return 0
 	}
 	if f.twins.holds(identity) {

@@ -23,13 +23,13 @@ const (
 	// longestLine is what one line of the log may have, whatever a node sent.
 	longestLine = 8 << 10
 
+	// finishedRest is how long the daemon leaves a node alone that it provisioned.
+	finishedRest = 60 * time.Second
+
 	// linesPerNode is what may be said of one node in a test of two minutes at
 	// most: three passes, of which each warns and fails.
 	linesPerNode = 30
 )
-
-// LongTests says whether TEST_LONG asks for the long form of tests.
-func LongTests() bool { return os.Getenv("TEST_LONG") != "" }
 
 // Fate is what has to become of a node.
 type Fate int
@@ -39,6 +39,9 @@ const (
 	Untouched Fate = iota
 	// Provisioned is a node that is configured and restarted.
 	Provisioned
+	// Wiped is a node that is configured and restarted, wiped once the provisioner
+	// may hear of it again, and then configured anew.
+	Wiped
 	// Returning is a node that dies, and is provisioned when it is back.
 	Returning
 	// Configured is a node that accepts a configuration; whether it restarts is
@@ -110,11 +113,14 @@ func TestFaults(t *testing.T, broker *simfleet.Broker, start func() *Daemon, row
 				if err := n.said(daemon); err != nil {
 					return err
 				}
-				if n.Fate == Provisioned || n.Fate == Returning {
+				if n.Fate == Provisioned || n.Fate == Returning || n.Fate == Wiped {
 					return restarted(daemon, []*simfleet.Node{n.Node})
 				}
 				return nil
 			})
+			if n.Fate == Wiped {
+				n.wipe(t, daemon)
+			}
 		})
 	}
 
@@ -170,6 +176,23 @@ func (n faultyNode) said(daemon *Daemon) error {
 	}
 
 	return fmt.Errorf("no %s says %q of it, only %q", level, n.Says, others)
+}
+
+// wipe brings the node back without a configuration and expects another one.
+func (n faultyNode) wipe(t *testing.T, daemon *Daemon) {
+	t.Helper()
+
+	first, rested := n.Configured(), LastCall([]*simfleet.Node{n.Node}).Add(finishedRest+time.Second)
+	timer := time.NewTimer(time.Until(rested))
+	defer timer.Stop()
+	<-timer.C
+	if err := n.Return(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	ExpectRestarted(t, daemon, []*simfleet.Node{n.Node}, 10*time.Second)
+	if again := n.Configured(); again.Certificate == "" || again.Certificate == first.Certificate {
+		t.Errorf("%s: the wiped node has certificate %q", n.Fault, again.Certificate)
+	}
 }
 
 // expectCalls checks how often the node was called and configured.
@@ -240,6 +263,20 @@ func ExpectRestarted(t testing.TB, daemon *Daemon, nodes []*simfleet.Node, limit
 	t.Helper()
 
 	Eventually(t, limit, "provisioned nodes", func() error { return restarted(daemon, nodes) })
+}
+
+// LastCall is when the last call came in that a node saw.
+func LastCall(nodes []*simfleet.Node) time.Time {
+	var last time.Time
+	for _, n := range nodes {
+		for _, c := range n.Calls() {
+			if c.At.After(last) {
+				last = c.At
+			}
+		}
+	}
+
+	return last
 }
 
 // LogLine is one line of a log in JSON.

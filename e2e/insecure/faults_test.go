@@ -77,6 +77,7 @@ func TestFaults(t *testing.T) {
 		// gencsr and restart are not tried again: the next discovery brings it
 		{Fault: "dies-after-gencsr", Fate: harness.Returning, Limit: threeSilences},
 		{Fault: "dies-after-configure", Fate: harness.Returning, Limit: threeSilences},
+		{Fault: "csr-new-key", Fate: harness.Wiped},
 	})
 }
 

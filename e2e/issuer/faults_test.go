@@ -3,6 +3,10 @@
 package issuer
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,10 +19,9 @@ func TestFaults(t *testing.T) {
 	// a call that is not answered ends after 22 seconds
 	const oneSilence = 45 * time.Second
 
-	bin := harness.Build(t)
-	broker := harness.StartBroker(t, simfleet.Issuer)
+	site := newFaultSite(t)
 
-	harness.TestFaults(t, broker, func() *harness.Daemon { return faultDaemon(t, bin, broker) }, []harness.FaultRow{
+	harness.TestFaults(t, site.broker, func() *harness.Daemon { return site.startDaemon(t) }, []harness.FaultRow{
 		{Fault: "key-empty", Says: "the public key has 0 characters"},
 		{Fault: "key-short", Says: "the public key has 62 characters"},
 		{Fault: "key-long", Says: "the public key has 66 characters"},
@@ -94,24 +97,235 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-func faultDaemon(t testing.TB, bin harness.Binaries, broker *simfleet.Broker) *harness.Daemon {
+// faultSite is a network and what a daemon on it needs.
+type faultSite struct {
+	bin    harness.Binaries
+	plugin string
+	broker *simfleet.Broker
+}
+
+func newFaultSite(t *testing.T) faultSite {
 	t.Helper()
 
-	return harness.StartDaemon(t, bin, harness.DaemonOptions{
+	return faultSite{
+		bin:    harness.Build(t),
+		plugin: harness.BuildExample(t, "localca"),
+		broker: harness.StartBroker(t, simfleet.Issuer),
+	}
+}
+
+// startDaemon starts a daemon with default settings that makes ed25519 keys.
+func (s faultSite) startDaemon(t testing.TB) *harness.Daemon {
+	t.Helper()
+
+	return harness.StartDaemon(t, s.bin, harness.DaemonOptions{
 		Name:         "provisioner",
-		ChoriaConfig: harness.ProvisionerConfig(t, broker, "provisioner.example.net"),
+		ChoriaConfig: harness.ProvisionerConfig(t, s.broker, "provisioner.example.net"),
 		Config: map[string]any{
-			"token":                        broker.Token(),
-			"broker_provisioning_password": broker.Password(),
-			"jwt_verify_cert":              broker.VerifyCert(),
-			"jwt_signing_key":              broker.SigningKey(),
-			"jwt_signing_token":            broker.SigningToken(),
+			"token":                        s.broker.Token(),
+			"broker_provisioning_password": s.broker.Password(),
+			"jwt_verify_cert":              s.broker.VerifyCert(),
+			"jwt_signing_key":              s.broker.SigningKey(),
+			"jwt_signing_token":            s.broker.SigningToken(),
 			"features":                     map[string]bool{"ed25519": true},
 			"logfile":                      harness.JSONLog,
 			"loglevel":                     "info",
-			"helper": map[string]any{"plugin": harness.BuildExample(t, "localca"), "config": map[string]any{
-				"dir": t.TempDir(), "brokers": []string{broker.Addr()}, "issuer": broker.IssuerPublic(),
+			"helper": map[string]any{"plugin": s.plugin, "config": map[string]any{
+				"dir": t.TempDir(), "brokers": []string{s.broker.Addr()}, "issuer": s.broker.IssuerPublic(),
 			}},
 		},
 	})
+}
+
+// finish is how long the healthy nodes of a fleet take, from the start of a
+// daemon: what an operator sees. trouble is made as soon as the daemon runs.
+func (s faultSite) finish(t *testing.T, healthy []*simfleet.Node, trouble func(*harness.Daemon)) time.Duration {
+	t.Helper()
+
+	began := time.Now()
+	daemon := s.startDaemon(t)
+	if trouble != nil {
+		trouble(daemon)
+	}
+	harness.ExpectRestarted(t, daemon, healthy, time.Minute)
+	took := harness.LastCall(healthy).Sub(began)
+	_, most := daemon.Memory(t)
+	t.Logf("%v and %d MiB of memory for %d healthy nodes", took.Round(time.Millisecond), most>>20, len(healthy))
+	harness.TerminateDaemon(t, daemon)
+
+	return took
+}
+
+// within compares a run with trouble to one without, in the better of two
+// tries: the machine may have other things to do.
+func within(t *testing.T, limit float64, quiet, troubled func() time.Duration) {
+	t.Helper()
+
+	for try := range 2 {
+		base := quiet()
+		took := troubled()
+		t.Logf("%v without trouble, %v with it", base.Round(time.Millisecond), took.Round(time.Millisecond))
+		if took.Seconds() <= limit*base.Seconds() {
+			return
+		}
+		if try == 1 {
+			t.Errorf("healthy nodes were done after %v, more than %v times the %v without trouble", took, limit, base)
+		}
+	}
+}
+
+// 200 silent nodes hold up 200 healthy ones by no more than as much again. The
+// older provisioner waits 69 seconds on each.
+func TestSilentNodes(t *testing.T) {
+	const count = 200
+	site := newFaultSite(t)
+
+	run := func(silent int) time.Duration {
+		fleet := harness.StartFleet(t, site.broker, count, simfleet.NodeOptions{})
+		defer fleet.Close()
+		healthy := fleet.Nodes()
+		for i := range silent {
+			harness.AddFaulty(t, fleet, fmt.Sprintf("silent-%03d.example.net", i), "silent")
+		}
+
+		return site.finish(t, healthy, nil)
+	}
+	within(t, 2, func() time.Duration { return run(0) }, func() time.Duration { return run(count) })
+}
+
+// A waiting node that invents many others takes neither memory nor the place of those that are there.
+func TestInventedNodes(t *testing.T) {
+	const (
+		count = 200
+		// 64 calls in flight of 1.6 MiB each, 64 MiB of events, and what the
+		// collector leaves as garbage, on top of the 230 MiB for 200 nodes
+		memory = 600 << 20
+		// of 10,000 names that cannot be
+		nonsense, linesOfNonsense = 10_000, 100
+	)
+	site := newFaultSite(t)
+
+	run := func(flood bool) time.Duration {
+		fleet := harness.StartFleet(t, site.broker, count, simfleet.NodeOptions{})
+		defer fleet.Close()
+		if !flood {
+			return site.finish(t, fleet.Nodes(), nil)
+		}
+
+		return site.finish(t, fleet.Nodes(), func(daemon *harness.Daemon) {
+			names := make([]string, nonsense)
+			for i := range names {
+				names[i] = fmt.Sprintf("no name %d", i)
+			}
+			if err := errors.Join(fleet.Announce(t.Context(), names...), fleet.Invent(t.Context(), inventedNodes)); err != nil {
+				t.Fatal(err)
+			}
+
+			late, err := fleet.Add(t.Context(), "late.example.net", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if late.State() != simfleet.Restarted {
+					t.Errorf("a node that started after the flood is %v", late.State())
+				}
+			})
+			harness.ExpectRestarted(t, daemon, []*simfleet.Node{late}, 30*time.Second)
+
+			now, most := daemon.Memory(t)
+			t.Logf("the daemon has %d MiB of memory, %d at most", now>>20, most>>20)
+			if most > memory {
+				t.Errorf("the daemon took %d MiB of memory, more than %d", most>>20, memory>>20)
+			}
+			if lines := strings.Count(daemon.Log(), "A node is ignored"); lines > linesOfNonsense {
+				t.Errorf("%d lines of the log are about names that cannot be", lines)
+			}
+		})
+	}
+	within(t, 2, func() time.Duration { return run(false) }, func() time.Duration { return run(true) })
+}
+
+// 5,000 nodes that start within a second are all queued, none of their events is
+// lost; in the long form, all are provisioned. The older provisioner loses some
+// from 2,000 on.
+func TestManyStarts(t *testing.T) {
+	const count = 5000
+	site := newFaultSite(t)
+	fleet := harness.StartFleet(t, site.broker, 0, simfleet.NodeOptions{})
+	daemon := site.startDaemon(t)
+	harness.Eventually(t, 20*time.Second, "first discovery", func() error {
+		return daemon.ExpectMetric("choria_provisioner_discover_cycles", 1)
+	})
+
+	if err := fleet.AddMany(t.Context(), count); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, 20*time.Second, "all events", func() error {
+		byEvent, err := daemon.Metric("choria_provisioner_event_discovered")
+		if err != nil {
+			return err
+		}
+		byDiscovery, err := daemon.Metric("choria_provisioner_discovered")
+		if err != nil {
+			return err
+		}
+		if byEvent+byDiscovery != count {
+			return fmt.Errorf("%v nodes were queued by events and %v by discovery", byEvent, byDiscovery)
+		}
+		return nil
+	})
+	if log := strings.ToLower(daemon.Log()); strings.Contains(log, "slow consumer") {
+		t.Error("events were lost")
+	}
+	if longTests {
+		harness.ExpectProvisioned(t, fleet, 5*time.Minute)
+		for action, calls := range fleet.Counts().Calls {
+			if calls != count {
+				t.Errorf("%s reached nodes %d times, not %d", action, calls, count)
+			}
+		}
+	}
+}
+
+// The broker restarts while 300 nodes are worked on: all are provisioned in the
+// end, and no node sees more calls than the tries there are.
+func TestBrokerRestart(t *testing.T) {
+	const count = 300
+	site := newFaultSite(t)
+	fleet := harness.StartFleet(t, site.broker, count, simfleet.NodeOptions{
+		// long enough for nearly all to be in flight at once
+		Intercept: func(_ *simfleet.Node, c simfleet.Call) simfleet.Override {
+			if c.Action == "choria_provision#configure" && c.Attempt == 1 {
+				return simfleet.Override{Delay: 4 * time.Second}
+			}
+			return simfleet.Override{}
+		},
+	})
+	daemon := site.startDaemon(t)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	err := fleet.Wait(ctx, func(c simfleet.Counts) bool { return c.Calls["choria_provision#configure"] >= 200 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	inFlight := fleet.Counts().Waiting
+	if err := site.broker.Restart(ctx); err != nil {
+		t.Fatal(err)
+	}
+
+	harness.ExpectRestarted(t, daemon, fleet.Nodes(), 90*time.Second)
+	counts := fleet.Counts()
+	t.Logf("%d nodes, of which %d waited when the broker restarted, saw %v", count, inFlight, counts.Calls)
+	for _, n := range fleet.Nodes() {
+		calls := map[string]int{}
+		for _, c := range n.Calls() {
+			calls[c.Action]++
+		}
+		for action, seen := range calls {
+			if most := harness.Tries(action); seen > most {
+				t.Errorf("%s saw %s %d times, more than %d", n.Identity(), action, seen, most)
+			}
+		}
+	}
 }

@@ -39,6 +39,7 @@ func csrFaults() []Fault {
 	good := request509(func(*Node, *x509.CertificateRequest) {})
 
 	return []Fault{
+		csrFault("csr-new-key", "a new key for every CSR, as of a machine that is wiped", good),
 		csrFault("csr-empty", "no CSR at all", fixed("")),
 		csrFault("csr-no-pem", "a CSR that is no PEM: the older provisioner died of it", fixed("this is no PEM")),
 		csrFault("csr-wrong-block", "a PEM block of another type", reencoded(good, func(b *pem.Block) { b.Type = "CERTIFICATE" })),

@@ -1,0 +1,9 @@
+//go:build linux && !long
+
+package issuer
+
+// -tags long has more of these.
+const (
+	longTests     = false
+	inventedNodes = 100_000
+)
