@@ -380,9 +380,31 @@ func stdout(_ context.Context, k *kit) verdict {
 // shutdown: the end comes within its bound, also with calls in flight, and no
 // process outlives it. It is the last check, for what any of them left.
 func shutdown(ctx context.Context, k *kit) verdict {
+	// On a busy machine the end may take longer than usual once, not always.
+	const attempts = 3
+	var took time.Duration
+	for range attempts {
+		var err error
+		if took, err = k.end(ctx); err != nil {
+			return fail("%v", err)
+		}
+		if len(k.left) > 0 {
+			slices.Sort(k.left)
+			return fail("processes outlived the helper: %s", strings.Join(slices.Compact(k.left), ", "))
+		}
+		if took < supervisor.CloseGrace {
+			return pass("within %v", took.Round(time.Millisecond))
+		}
+	}
+
+	return warn("it did not end when it was asked to, and was killed after %v", took.Round(time.Millisecond))
+}
+
+// end ends a helper that is at work and returns the time it took.
+func (k *kit) end(ctx context.Context) (time.Duration, error) {
 	h, err := k.start(ctx, k.cfg.Supervisor)
 	if err != nil {
-		return fail("%v", err)
+		return 0, err
 	}
 	var calls sync.WaitGroup
 	for i := range k.info.MaxInFlight {
@@ -394,17 +416,7 @@ func shutdown(ctx context.Context, k *kit) verdict {
 	calls.Wait()
 	k.sweep()
 
-	switch {
-	case err != nil:
-		return fail("%v", err)
-	case len(k.left) > 0:
-		slices.Sort(k.left)
-		return fail("processes outlived the helper: %s", strings.Join(slices.Compact(k.left), ", "))
-	case took >= supervisor.CloseGrace:
-		return warn("it did not end when it was asked to, and was killed after %v", took.Round(time.Millisecond))
-	}
-
-	return pass("within %v", took.Round(time.Millisecond))
+	return took, err
 }
 
 // isExec says that the helper is the adapter of an exec helper.

@@ -150,21 +150,28 @@ func TestStoppedInACall(t *testing.T) {
 	r := newRecorder()
 	cfg := r.config()
 	cfg.Timeout = 20 * time.Second
-	cfg.Health = supervisor.Health{Interval: 50 * time.Millisecond, Timeout: 200 * time.Millisecond, Failures: 2}
+	// Slow enough for the calls to be there first on a busy machine.
+	cfg.Health = supervisor.Health{Interval: 200 * time.Millisecond, Timeout: time.Second, Failures: 2}
 	s := start(t, cfg)
 	answers(t, s)
-	if err := syscall.Kill(s.Info().PID, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
 
 	began := time.Now()
+	const inFlight = 8
+	begun := make(chan struct{}, inFlight)
 	var calls sync.WaitGroup
-	for range 8 {
+	for range inFlight {
 		calls.Go(func() {
-			if _, err := s.ConfigureNode(t.Context(), node("ok")); status.Code(err) != codes.Unavailable {
+			begun <- struct{}{}
+			if _, err := s.ConfigureNode(t.Context(), node("hang")); status.Code(err) != codes.Unavailable {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+	for range inFlight {
+		<-begun
+	}
+	if err := syscall.Kill(s.Info().PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
 	}
 	calls.Wait()
 	if took := time.Since(began); took > 10*time.Second {
