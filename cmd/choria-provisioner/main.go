@@ -86,4 +86,5 @@ var commands = []func(c *cli, app *fisk.Application){
 	addCheck,
 	addHelper,
 	addDemo,
+	addVersion,
 }
