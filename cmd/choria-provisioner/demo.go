@@ -29,6 +29,7 @@ func addDemo(c *cli, app *fisk.Application) {
 	d.Flag("json", "End with one line of JSON on standard output; the rest goes to standard error").UnNegatableBoolVar(&cmd.opts.JSON)
 	d.Flag("timeout", "How long it may take; the default grows with the number of nodes").DurationVar(&cmd.opts.Timeout)
 	d.Flag("monitor-port", "Port of the provisioner's metrics, else any that is free").PlaceHolder("PORT").IntVar(&cmd.opts.MonitorPort)
+	d.Flag("fault", "Add a node that misbehaves in this way; may be repeated. A name that does not exist shows all there are").PlaceHolder("NAME").StringsVar(&cmd.opts.Faults)
 	d.Flag("log", "Keep the provisioner's log in this file").PlaceHolder("FILE").StringVar(&cmd.opts.LogFile)
 
 	app.Command(demo.HelperCommand, "Serves as the helper of the demo").Hidden().Action(func(*fisk.ParseContext) error {

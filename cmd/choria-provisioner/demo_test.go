@@ -169,6 +169,39 @@ func (d *demoProcess) end() int {
 	return d.cmd.ProcessState.ExitCode()
 }
 
+// Faults are shown with what became of them; those that exclude each other, or
+// do not exist, are refused.
+func TestDemoFaults(t *testing.T) {
+	t.Parallel()
+	d := startDemo(t, "--nodes", "20", "--json", "--fault", "csr-no-pem", "--fault", "identity-dash")
+	if code := d.end(); code != 0 {
+		t.Errorf("code %d", code)
+	}
+	var s demo.Summary
+	if err := json.Unmarshal([]byte(read(t, d.stdout)), &s); err != nil {
+		t.Fatal(err)
+	}
+	if s.Provisioned != 20 || len(s.Faults) != 2 {
+		t.Fatalf("%d nodes are provisioned, and there are %d faults", s.Provisioned, len(s.Faults))
+	}
+	if f := s.Faults[0]; f.State != "waiting" || !strings.Contains(f.Said, "it is no PEM") {
+		t.Errorf("bad request: %+v", f)
+	}
+	if f := s.Faults[1]; f.State != "restarted" || f.Node != "--config=.example.net" {
+		t.Errorf("odd name: %+v", f)
+	}
+
+	for name, args := range map[string][]string{
+		"there is no fault":             {"--fault", "none-such"},
+		"only one of the two can be on": {"--fault", "csr-no-pem", "--fault", "key-short"},
+	} {
+		d := startDemo(t, args...)
+		if code := d.end(); code == 0 || !strings.Contains(read(t, d.stderr), name) {
+			t.Errorf("%q: code %d, %s", args, code, read(t, d.stderr))
+		}
+	}
+}
+
 func TestDemoJSON(t *testing.T) {
 	t.Parallel()
 	log := filepath.Join(t.TempDir(), "log")

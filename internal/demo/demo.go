@@ -76,6 +76,8 @@ type demo struct {
 
 	broker *simfleet.Broker
 	fleet  *simfleet.Fleet
+	// faulty are the nodes with faults, and who goes with them.
+	faulty *simfleet.Fleet
 	child  *provisioner
 }
 
@@ -96,16 +98,21 @@ func (d *demo) run(ctx context.Context) (summary *Summary, err error) {
 		return nil, interruption(ctx, fmt.Errorf("fleet: %w", err))
 	}
 	defer d.fleet.Close()
+	if d.faulty, err = simfleet.StartFleet(ctx, simfleet.FleetOptions{Broker: d.broker, Connections: 1}); err != nil {
+		return nil, interruption(ctx, fmt.Errorf("fleet of nodes with faults: %w", err))
+	}
+	defer d.faulty.Close()
 	d.view.step("fleet", "%d simulated nodes wait to be provisioned (ready in %s)", d.opts.Nodes, seconds(time.Since(began)))
 
 	if d.child, err = startProvisioner(d.dir, d.broker, d.opts); err != nil {
 		return nil, fmt.Errorf("provisioner: %w", err)
 	}
 	defer d.child.stop()
-	d.view.step("provisioner", "pid %d, %d workers, features jwt and ed25519, metrics on %s", d.child.pid, d.child.workers, d.child.metricsURL)
+	d.view.step("provisioner", "pid %d, %d workers, features %s, metrics on %s", d.child.pid, d.child.workers, strings.Join(d.opts.features(), " and "), d.child.metricsURL)
 
-	took, err := d.watch(ctx)
+	took, faults, err := d.watch(ctx)
 	summary = d.summarise(took)
+	summary.Faults = faults
 	d.view.end()
 	if err == nil {
 		d.view.table(d.report(summary))
@@ -115,15 +122,20 @@ func (d *demo) run(ctx context.Context) (summary *Summary, err error) {
 }
 
 // watch shows how the fleet is provisioned, to its end. took is how long that
-// was, from the start of the provisioner.
-func (d *demo) watch(ctx context.Context) (took time.Duration, err error) {
+// was, from the start of the provisioner; faults are judged then.
+func (d *demo) watch(ctx context.Context) (took time.Duration, faults []*FaultOutcome, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.opts.timeout(), errTimeout)
 	defer cancel()
 
-	all := make(chan time.Duration, 1)
+	all := make(chan func() (time.Duration, []*FaultOutcome, error), 1)
 	go func() {
-		if d.fleet.WaitProvisioned(ctx, d.opts.Nodes) == nil {
-			all <- time.Since(d.child.started)
+		faults, err := d.misbehave(ctx)
+		if err == nil {
+			err = d.fleet.WaitProvisioned(ctx, d.opts.Nodes)
+		}
+		took := time.Since(d.child.started)
+		if ctx.Err() == nil {
+			all <- func() (time.Duration, []*FaultOutcome, error) { return took, faults, err }
 		}
 	}()
 
@@ -143,15 +155,19 @@ func (d *demo) watch(ctx context.Context) (took time.Duration, err error) {
 	}
 	for {
 		select {
-		case took = <-all:
+		case done := <-all:
+			if took, faults, err = done(); err != nil {
+				return took, nil, err
+			}
 			d.settle(ctx, look)
 			d.draw(took)
+			d.judge(ctx, faults)
 
-			return took, nil
+			return took, faults, nil
 		case <-d.child.ended:
-			return time.Since(d.child.started), d.failure("the provisioner (pid %d) ended by itself: %v", d.child.pid, d.child.err)
+			return time.Since(d.child.started), nil, d.failure("the provisioner (pid %d) ended by itself: %v", d.child.pid, d.child.err)
 		case <-ctx.Done():
-			return time.Since(d.child.started), d.ended(ctx)
+			return time.Since(d.child.started), nil, d.ended(ctx)
 		case <-scrape.C:
 			look()
 		case <-draw.C:

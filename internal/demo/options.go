@@ -34,6 +34,9 @@ type Options struct {
 	// metrics; 0 is any free port.
 	MonitorPort int
 
+	// Faults are the names of simfleet.Faults; one more node has each.
+	Faults []string
+
 	// LogFile keeps the log of the provisioner; when empty it goes with the
 	// demo.
 	LogFile string
@@ -63,6 +66,8 @@ func (o *Options) Check() error {
 	if o.MonitorPort < 0 || o.MonitorPort > maxPort {
 		errs = append(errs, fmt.Errorf("--monitor-port is %d and must be 1 to %d", o.MonitorPort, maxPort))
 	}
+
+	errs = append(errs, o.checkFaults())
 
 	return errors.Join(errs...)
 }

@@ -75,6 +75,11 @@ func startProvisioner(dir string, broker *simfleet.Broker, opts Options) (*provi
 		logFile, logLevel = filepath.Join(dir, "provisioner.log"), "warn"
 	}
 
+	features := map[string]bool{}
+	for _, name := range opts.features() {
+		features[name] = true
+	}
+
 	file := filepath.Join(dir, "provisioner.yaml")
 	cfg, err := writeConfig(file, map[string]any{
 		"workers":                      opts.Workers,
@@ -90,7 +95,7 @@ func startProvisioner(dir string, broker *simfleet.Broker, opts Options) (*provi
 		"jwt_signing_key":              broker.SigningKey(),
 		"jwt_signing_token":            broker.SigningToken(),
 		"state_dir":                    dir,
-		"features":                     map[string]bool{"jwt": true, "ed25519": true},
+		"features":                     features,
 		"helper": map[string]any{
 			"plugin": self,
 			"args":   []string{HelperCommand},

@@ -28,6 +28,10 @@ type Summary struct {
 	// Errors are the calls that the provisioner gave up after its last try, by
 	// the same actions, as its metrics count them.
 	Errors map[string]int `json:"errors"`
+
+	// Faults are the nodes with faults, which are not counted above but for
+	// their calls.
+	Faults []*FaultOutcome `json:"faults,omitempty"`
 }
 
 func (s *Summary) writeJSON(w io.Writer) error {
@@ -45,6 +49,9 @@ func (d *demo) summarise(took time.Duration) *Summary {
 		NodesPerMinute: round(float64(counts.Restarted)/took.Minutes(), 10),
 		Calls:          counts.Calls,
 		Errors:         map[string]int{},
+	}
+	for action, calls := range d.faulty.Counts().Calls {
+		s.Calls[action] += calls
 	}
 	for action := range s.Calls {
 		s.Errors[action] = 0
@@ -75,7 +82,7 @@ type reportRow struct {
 // report puts the actions in the order in which they came.
 func (d *demo) report(s *Summary) report {
 	r := report{Summary: s, failedPasses: d.child.sample.failedPasses}
-	for _, n := range d.fleet.Nodes() {
+	for _, n := range append(d.fleet.Nodes(), d.faulty.Nodes()...) {
 		for _, c := range n.Calls() {
 			if !slices.ContainsFunc(r.rows, func(row reportRow) bool { return row.action == c.Action }) {
 				r.rows = append(r.rows, reportRow{c.Action, s.Calls[c.Action], d.child.sample.rpcs[c.Action]})
@@ -117,10 +124,11 @@ func (r report) write(w io.Writer) {
 		fmt.Fprintf(w, "  failed passes over a node, repeated later: %d\n", r.failedPasses)
 	}
 	for _, row := range r.rows {
-		if row.calls != row.rpc.attempts {
+		if row.calls != row.rpc.attempts && len(r.Faults) == 0 {
 			fmt.Fprintf(w, "  %s: the nodes recorded %d calls, the provisioner made %d\n", row.action, row.calls, row.rpc.attempts)
 		}
 	}
+	writeFaults(w, r.Faults)
 }
 
 // slowest says what is known of the slowest call.

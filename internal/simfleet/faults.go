@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/choria-io/go-choria/providers/agent/mcorpc"
 )
@@ -53,15 +54,17 @@ func Faults() []Fault {
 	)
 }
 
-// FaultNamed finds a fault.
+// FaultNamed finds a fault. Its error lists all there are.
 func FaultNamed(name string) (Fault, error) {
+	var names []string
 	for _, fault := range Faults() {
 		if fault.Name == name {
 			return fault, nil
 		}
+		names = append(names, fault.Name)
 	}
 
-	return Fault{}, fmt.Errorf("there is no fault %q", name)
+	return Fault{}, fmt.Errorf("there is no fault %q, there are %s", name, strings.Join(names, ", "))
 }
 
 // AddFaulty starts one more node, with a fault, and what belongs to the fault.

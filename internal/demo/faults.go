@@ -1,0 +1,148 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/choria-provisioner/provisioner/internal/simfleet"
+)
+
+// faultLimit is how long the demo waits for the provisioner to say something of
+// a node with a fault, or to provision it, once the healthy ones are done.
+const faultLimit = 5 * time.Second
+
+// FaultOutcome is what became of a node with a fault.
+type FaultOutcome struct {
+	Fault string `json:"fault"`
+	Node  string `json:"node"`
+	// State is waiting, configured, restarted or shutdown.
+	State string `json:"state"`
+	// Calls are those that reached the node.
+	Calls int `json:"calls"`
+	// Said is the last that the provisioner said of the node, if anything.
+	Said string `json:"said,omitempty"`
+
+	node  *simfleet.Node
+	about string
+}
+
+// checkFaults finds the faults that do not exist, or do not go together.
+func (o *Options) checkFaults() error {
+	var first simfleet.Fault
+	for _, name := range o.Faults {
+		fault, err := simfleet.FaultNamed(name)
+		if err != nil {
+			return fmt.Errorf("--fault: %w", err)
+		}
+		switch {
+		case first.Feature == "" || first.Feature == "jwt":
+			first = fault
+		case (fault.Feature == "pki" || first.Feature == "pki") && fault.Feature != first.Feature && fault.Feature != "" && fault.Feature != "jwt":
+			return fmt.Errorf("--fault: %s needs the feature %s and %s needs %s: only one of the two can be on", first.Name, first.Feature, fault.Name, fault.Feature)
+		}
+	}
+
+	return nil
+}
+
+// features are the provisioner's, as the faults need them.
+func (o *Options) features() []string {
+	for _, name := range o.Faults {
+		if fault, err := simfleet.FaultNamed(name); err == nil && fault.Feature == "pki" {
+			return []string{"jwt", "pki"}
+		}
+	}
+
+	return []string{"jwt", "ed25519"}
+}
+
+// misbehave starts the nodes with faults once the provisioner is at work, for
+// it would not hear what happens before.
+func (d *demo) misbehave(ctx context.Context) ([]*FaultOutcome, error) {
+	if len(d.opts.Faults) == 0 {
+		return nil, nil
+	}
+	err := d.fleet.Wait(ctx, func(c simfleet.Counts) bool { return len(c.Calls) > 0 })
+	if err != nil {
+		return nil, err
+	}
+
+	var outcomes []*FaultOutcome
+	for i, name := range d.opts.Faults {
+		fault, err := simfleet.FaultNamed(name)
+		if err != nil {
+			return nil, err
+		}
+		n, err := d.faulty.AddFaulty(ctx, fmt.Sprintf("fault-%d.example.net", i), fault)
+		if err != nil {
+			return nil, err
+		}
+		outcomes = append(outcomes, &FaultOutcome{Fault: name, node: n, about: fault.About})
+	}
+
+	return outcomes, nil
+}
+
+// judge sees what became of the nodes with faults.
+func (d *demo) judge(ctx context.Context, outcomes []*FaultOutcome) {
+	ctx, cancel := context.WithTimeout(ctx, faultLimit)
+	defer cancel()
+
+	tick := time.NewTicker(drawInterval)
+	defer tick.Stop()
+	for {
+		decided := true
+		for _, o := range outcomes {
+			o.Node, o.State, o.Calls = o.node.Identity(), o.node.State().String(), len(o.node.Calls())
+			o.Said = d.child.lastWord(o.Node)
+			decided = decided && (o.Said != "" || o.node.State() == simfleet.Restarted)
+		}
+		if decided {
+			return
+		}
+
+		select {
+		case <-tick.C:
+		case <-d.child.ended:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// lastWord is the last warning or error of the log about a node.
+func (p *provisioner) lastWord(identity string) string {
+	text, err := os.ReadFile(p.logFile)
+	if err != nil {
+		return ""
+	}
+
+	word := ""
+	for line := range strings.Lines(string(text)) {
+		_, message, ok := strings.Cut(line, " msg=")
+		quoted, err := strconv.QuotedPrefix(message)
+		if !ok || err != nil || strings.Contains(line, " level=info ") || !strings.Contains(strings.TrimSpace(line)+" ", " identity="+identity+" ") {
+			continue
+		}
+		if said, err := strconv.Unquote(quoted); err == nil {
+			word = said
+		}
+	}
+
+	return word
+}
+
+func writeFaults(w io.Writer, outcomes []*FaultOutcome) {
+	for _, o := range outcomes {
+		fmt.Fprintf(w, "\n  fault %s: %s\n    %s is %s after %d calls\n", o.Fault, o.about, o.Node, o.State, o.Calls)
+		if o.Said != "" {
+			fmt.Fprintf(w, "    the provisioner says: %s\n", o.Said)
+		}
+	}
+}
