@@ -19,7 +19,7 @@ import (
 )
 
 func main() {
-	b := &bench{stdout: os.Stdout, stderr: os.Stderr}
+	b := &bench{stdout: os.Stdout}
 
 	app := fisk.New("bench", "Measures the provisioner on a simulated fleet")
 	app.Flag("nodes", "How many nodes to simulate").Default("2000").IntVar(&b.nodes)
@@ -47,7 +47,7 @@ type bench struct {
 	only                 []string
 	daemon, older        string
 
-	stdout, stderr io.Writer
+	stdout io.Writer
 }
 
 // run writes one line of JSON for each measurement, and then what they say
