@@ -370,8 +370,8 @@ func stdout(_ context.Context, k *kit) verdict {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
-	if len(k.printed) > 0 {
-		return warn("%d lines were printed on standard output, which is not the place for them; the first: %q", len(k.printed), k.printed[0])
+	if k.printed > 0 {
+		return warn("%d lines were printed on standard output, which is not the place for them; the first: %q", k.printed, k.firstPrinted)
 	}
 
 	return pass("")

@@ -33,10 +33,11 @@ type kit struct {
 	subjects []subject
 
 	mu sync.Mutex
-	// printed are lines that the helper wrote to standard output, left are the
-	// processes that outlived it.
-	printed []string
-	left    []string
+	// printed counts the lines that the helper wrote to standard output, and the
+	// first is kept. left are the processes that outlived it.
+	printed      int
+	firstPrinted string
+	left         []string
 }
 
 func newKit(cfg Config) (*kit, error) {
@@ -92,7 +93,7 @@ func (k *kit) with(ctx context.Context, do func(context.Context, *supervisor.Sup
 		awaitEnd(h)
 	}
 	if h.State() != supervisor.Running {
-		v = fail("%s", strings.TrimSpace(fmt.Sprintf("the helper ended or failed its health check: %s\n%s", h.Failure(), v.reason)))
+		v = fail("%s", strings.TrimSpace(fmt.Sprintf("the helper ended or failed its health check: %v\n%s", h.Failure(), v.reason)))
 	}
 	_ = h.Close()
 	k.sweep()
@@ -108,9 +109,7 @@ func (k *kit) start(ctx context.Context, cfg supervisor.Config) (*supervisor.Sup
 	log.SetLevel(logrus.DebugLevel)
 	log.AddHook(hook(func(e *logrus.Entry) {
 		if e.Data["stream"] == "stdout" {
-			k.mu.Lock()
-			k.printed = append(k.printed, e.Message)
-			k.mu.Unlock()
+			k.heardPrint(e.Message)
 		}
 		if to != nil {
 			to.WithFields(e.Data).Log(e.Level, e.Message)
@@ -128,6 +127,15 @@ func (k *kit) start(ctx context.Context, cfg supervisor.Config) (*supervisor.Sup
 	}
 
 	return s, nil
+}
+
+func (k *kit) heardPrint(line string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+
+	if k.printed++; k.printed == 1 {
+		k.firstPrinted = line
+	}
 }
 
 // awaitEnd gives a helper the moment in which its end, which may be why a call
