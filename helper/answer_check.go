@@ -1,6 +1,7 @@
 package helper
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -58,6 +59,10 @@ func checkConfiguration(configuration map[string]string) error {
 			errs = append(errs, errors.New("configuration: there is an empty key"))
 		case strings.ContainsAny(k, breaks), strings.ContainsAny(v, breaks):
 			errs = append(errs, fmt.Errorf("configuration: key %q: a line break would add a line to the node's configuration", k))
+		case strings.HasPrefix(strings.TrimSpace(k), "#"):
+			errs = append(errs, fmt.Errorf("configuration: key %q: the node would read it as a comment", k))
+		case len(k)+len("=")+len(v) >= bufio.MaxScanTokenSize:
+			errs = append(errs, fmt.Errorf("configuration: key %q: its line would have %d bytes, and a node reads nothing from a line of %d on", k, len(k)+len("=")+len(v), bufio.MaxScanTokenSize))
 		case strings.Contains(k, "="):
 			errs = append(errs, fmt.Errorf("configuration: key %q: a key cannot hold an equals sign", k))
 		case strings.TrimSpace(k) == provisionKey && isTrue(v):

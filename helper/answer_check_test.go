@@ -32,6 +32,8 @@ func TestCheckAnswer(t *testing.T) {
 		{"a value that injects a line", set("site", "a\nb"), `configuration: key "site": a line break would add a line`},
 		{"and by a carriage return", set("site", "a\rb"), `configuration: key "site": a line break would add a line`},
 		{"a key that injects one", set("a\nb", ""), `configuration: key "a\nb": a line break would add a line`},
+		{"a key that is read as a comment", set(" #a", "b"), `configuration: key " #a": the node would read it as a comment`},
+		{"a line that a node does not read", set("a", strings.Repeat("x", 64<<10)), `configuration: key "a": its line would have 65538 bytes`},
 		{"a key that is read as another", set("a=b", ""), `configuration: key "a=b": a key cannot hold an equals sign`},
 		{"the node would refuse to restart", set("plugin.choria.server.provision", " Yes"), `configuration: key "plugin.choria.server.provision": " Yes" leaves provisioning on`},
 		{"the agent aborts after it wrote the configuration", with(func(c *helperv1.Configure) { c.ActionPolicies = map[string]string{"rpcutil": ""} }), `action_policies: "rpcutil" must end in .policy`},
