@@ -3,7 +3,8 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
 # Debian packages that the checks need, each with a program or file of it.
-PACKAGES := protobuf-compiler:protoc libprotobuf-dev:/usr/include/google/protobuf/descriptor.proto prometheus:promtool
+PACKAGES := protobuf-compiler:protoc libprotobuf-dev:/usr/include/google/protobuf/descriptor.proto prometheus:promtool \
+	python3-grpcio:/usr/lib/python3/dist-packages/grpc/__init__.py python3-protobuf:/usr/lib/python3/dist-packages/google/protobuf/__init__.py
 
 MODULES := . helper examples
 TOOLS := build/tools

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/choria-provisioner/provisioner/helper"
 	"github.com/choria-provisioner/provisioner/helper/helperv1"
 )
 
@@ -15,9 +16,20 @@ import (
 func (h *Host) askHelper(ctx context.Context, n *node) (*helperv1.ConfigureNodeResponse, error) {
 	req := &helperv1.ConfigureNodeRequest{RequestId: h.requestID, Node: n.message(h), Context: h.context()}
 
-	return ask(h, func() (*helperv1.ConfigureNodeResponse, error) {
+	answer, err := ask(h, func() (*helperv1.ConfigureNodeResponse, error) {
 		return h.cfg.Helper.ConfigureNode(ctx, req)
 	})
+	if err != nil {
+		return nil, err
+	}
+	// The agent finds some of what is wrong only after it has written the
+	// configuration: nothing of it may be sent.
+	if err := helper.CheckAnswer(answer); err != nil {
+		h.cfg.Metrics.HelperErrors.Inc()
+		return nil, fmt.Errorf("the helper's answer is refused: %w", err)
+	}
+
+	return answer, nil
 }
 
 // decideRelease asks which version the node should run. done is true when the

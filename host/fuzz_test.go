@@ -25,6 +25,8 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"golang.org/x/crypto/cryptobyte"
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/choria-provisioner/provisioner/helper"
 )
 
 // csrOracle judges a CSR by other means than checkCSR: it takes the DER apart
@@ -433,9 +435,9 @@ func FuzzReadInventory(f *testing.F) {
 	})
 }
 
-// FuzzCheckConfiguration: whatever is accepted reads back from the node's file
+// FuzzCheckAnswer: whatever is accepted reads back from the node's file
 // as it was meant, by go-choria's own rules for a line.
-func FuzzCheckConfiguration(f *testing.F) {
+func FuzzCheckAnswer(f *testing.F) {
 	for _, kv := range [][2]string{
 		{"a", "b"}, {"a", ""}, {"a", "b=c"}, {"a.b", " c "}, {"a", "b\nc"}, {"a", "b\rc"}, {"a\n", "b"}, {"", "b"}, {" ", "b"}, {"#a", "b"}, {"a=b", "c"},
 		{"plugin.choria.server.provision", "1"}, {"plugin.choria.server.provision ", "yes"}, {"a", strings.Repeat("x", 70000)}, {"a", "\u00a0"}, {"a", "\u2028x"},
@@ -444,7 +446,7 @@ func FuzzCheckConfiguration(f *testing.F) {
 	}
 
 	f.Fuzz(func(t *testing.T, key, value string) {
-		if checkConfiguration(map[string]string{key: value}) != nil {
+		if helper.CheckAnswer(helper.Configure(map[string]string{key: value})) != nil {
 			return
 		}
 		file := "first=1\n" + key + "=" + value + "\nlast=2\n"
@@ -458,7 +460,7 @@ func FuzzCheckConfiguration(f *testing.F) {
 			if strings.TrimSpace(k) != strings.TrimSpace(key) || strings.TrimSpace(v) != strings.TrimSpace(value) {
 				t.Errorf("%q=%q: the node reads %q=%q", key, value, k, v)
 			}
-			if k == provisionKey && slices.Contains([]string{"1", "yes", "true", "y", "t"}, strings.ToLower(strings.TrimSpace(v))) {
+			if k == "plugin.choria.server.provision" && slices.Contains([]string{"1", "yes", "true", "y", "t"}, strings.ToLower(strings.TrimSpace(v))) {
 				t.Errorf("%q=%q leaves provisioning on", key, value)
 			}
 		}

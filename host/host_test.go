@@ -127,7 +127,7 @@ func TestServerJWTClaims(t *testing.T) {
 			edit: func(c *helperv1.Configure) {
 				c.ServerClaims = &helperv1.ServerClaims{PermissionsJson: []byte(`{"streams":"yes"}`)}
 			},
-			err: "could not sign the server JWT: the helper's server permissions cannot be read: json: cannot unmarshal string into Go struct field ServerPermissions.streams of type bool",
+			err: "the helper's answer is refused: server_claims: permissions_json is no JSON object of booleans",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -264,7 +264,7 @@ func TestRefusedAnswers(t *testing.T) {
 		{"action policy without suffix", func(c *helperv1.Configure) { c.ActionPolicies = map[string]string{"rpcutil": "x"} }, `action_policies: "rpcutil" must end in .policy`},
 		{"opa policy without suffix", func(c *helperv1.Configure) { c.OpaPolicies = map[string]string{"main.policy": "x"} }, `opa_policies: "main.policy" must end in .rego`},
 		{"policy outside its folder", func(c *helperv1.Configure) { c.OpaPolicies = map[string]string{"../x.rego": "x"} }, "must be a file name without a folder"},
-		{"all of them at once", func(c *helperv1.Configure) { c.Configuration["a"] = "\n"; c.Configuration["b"] = "\n" }, "key \"a\": a line break would add a line to the node's configuration\nkey \"b\""},
+		{"all of them at once", func(c *helperv1.Configure) { c.Configuration["a"] = "\n"; c.Configuration["b"] = "\n" }, "key \"a\": a line break would add a line to the node's configuration\nconfiguration: key \"b\""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSetup(t, Features{})
