@@ -126,7 +126,12 @@ func TestFaults(t *testing.T, broker *simfleet.Broker, start func() *Daemon, row
 
 	// at the very end, for what must not be can still come
 	for _, n := range bad {
-		n.expectCalls(t)
+		for _, same := range fleet.Nodes() {
+			if same.Identity() == n.Identity() {
+				faultyNode{n.FaultRow, same}.expectCalls(t)
+			}
+		}
+		n.expectQuiet(t, daemon)
 	}
 	expectReadableLog(t, daemon)
 	if !daemon.Running() {
@@ -195,7 +200,8 @@ func (n faultyNode) wipe(t *testing.T, daemon *Daemon) {
 	}
 }
 
-// expectCalls checks how often the node was called and configured.
+// expectCalls checks how often the node was called and configured. A twin or an
+// impostor is a node of the same name.
 func (n faultyNode) expectCalls(t *testing.T) {
 	t.Helper()
 
@@ -224,6 +230,18 @@ func (n faultyNode) expectCalls(t *testing.T) {
 		// for a node that comes back
 		if most := 3 * Tries(action); count > most {
 			t.Errorf("%s: %s was called %d times, more than %d", n.Fault, action, count, most)
+		}
+	}
+}
+
+// expectQuiet checks that a node whose row wants no more than information about
+// it brought no warning and no error.
+func (n faultyNode) expectQuiet(t *testing.T, daemon *Daemon) {
+	t.Helper()
+
+	for _, line := range daemon.Lines() {
+		if n.Level == "info" && line.Level != "info" && line.names(n.Identity()) {
+			t.Errorf("%s: %s: %s", n.Fault, line.Level, line.Message)
 		}
 	}
 }

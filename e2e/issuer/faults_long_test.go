@@ -3,8 +3,8 @@
 package issuer
 
 const (
-	// longTests has TestManyStarts wait until all are provisioned.
+	// longTests has testManyStarts wait until all are provisioned.
 	longTests = true
-	// inventedNodes are those of TestInventedNodes.
+	// inventedNodes are those of testInventedNodes.
 	inventedNodes = 1_000_000
 )

@@ -14,12 +14,31 @@ import (
 	"github.com/choria-provisioner/provisioner/internal/simfleet"
 )
 
-// Nodes that misbehave, each beside 20 healthy ones, with the feature ed25519.
+// One after the other, for some measure time.
 func TestFaults(t *testing.T) {
+	site := faultSite{bin: harness.Build(t), plugin: harness.BuildExample(t, "localca")}
+
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, faultSite)
+	}{
+		{"one of each", testOneOfEach},
+		{"silent nodes", testSilentNodes},
+		{"invented nodes", testInventedNodes},
+		{"many starts", testManyStarts},
+		{"broker restart", testBrokerRestart},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			site.broker = harness.StartBroker(t, simfleet.Issuer)
+			test.run(t, site)
+		})
+	}
+}
+
+// Nodes that misbehave, each beside 20 healthy ones, with the feature ed25519.
+func testOneOfEach(t *testing.T, site faultSite) {
 	// a call that is not answered ends after 22 seconds
 	const oneSilence = 45 * time.Second
-
-	site := newFaultSite(t)
 
 	harness.TestFaults(t, site.broker, func() *harness.Daemon { return site.startDaemon(t) }, []harness.FaultRow{
 		{Fault: "key-empty", Says: "the public key has 0 characters"},
@@ -104,16 +123,6 @@ type faultSite struct {
 	broker *simfleet.Broker
 }
 
-func newFaultSite(t *testing.T) faultSite {
-	t.Helper()
-
-	return faultSite{
-		bin:    harness.Build(t),
-		plugin: harness.BuildExample(t, "localca"),
-		broker: harness.StartBroker(t, simfleet.Issuer),
-	}
-}
-
 // startDaemon starts a daemon with default settings that makes ed25519 keys.
 func (s faultSite) startDaemon(t testing.TB) *harness.Daemon {
 	t.Helper()
@@ -176,10 +185,8 @@ func within(t *testing.T, limit float64, quiet, troubled func() time.Duration) {
 
 // 200 silent nodes hold up 200 healthy ones by no more than as much again. The
 // older provisioner waits 69 seconds on each.
-func TestSilentNodes(t *testing.T) {
+func testSilentNodes(t *testing.T, site faultSite) {
 	const count = 200
-	site := newFaultSite(t)
-
 	run := func(silent int) time.Duration {
 		fleet := harness.StartFleet(t, site.broker, count, simfleet.NodeOptions{})
 		defer fleet.Close()
@@ -194,17 +201,15 @@ func TestSilentNodes(t *testing.T) {
 }
 
 // A waiting node that invents many others takes neither memory nor the place of those that are there.
-func TestInventedNodes(t *testing.T) {
+func testInventedNodes(t *testing.T, site faultSite) {
 	const (
 		count = 200
-		// 64 calls in flight of 1.6 MiB each, 64 MiB of events, and what the
-		// collector leaves as garbage, on top of the 230 MiB for 200 nodes
-		memory = 600 << 20
+		// 230 MiB for 200 healthy nodes, 64 calls in flight of 1.6 MiB each and
+		// 64 MiB of events, both doubled by what the collector leaves
+		memory = 700 << 20
 		// of 10,000 names that cannot be
 		nonsense, linesOfNonsense = 10_000, 100
 	)
-	site := newFaultSite(t)
-
 	run := func(flood bool) time.Duration {
 		fleet := harness.StartFleet(t, site.broker, count, simfleet.NodeOptions{})
 		defer fleet.Close()
@@ -248,9 +253,8 @@ func TestInventedNodes(t *testing.T) {
 // 5,000 nodes that start within a second are all queued, none of their events is
 // lost; in the long form, all are provisioned. The older provisioner loses some
 // from 2,000 on.
-func TestManyStarts(t *testing.T) {
+func testManyStarts(t *testing.T, site faultSite) {
 	const count = 5000
-	site := newFaultSite(t)
 	fleet := harness.StartFleet(t, site.broker, 0, simfleet.NodeOptions{})
 	daemon := site.startDaemon(t)
 	harness.Eventually(t, 20*time.Second, "first discovery", func() error {
@@ -289,9 +293,8 @@ func TestManyStarts(t *testing.T) {
 
 // The broker restarts while 300 nodes are worked on: all are provisioned in the
 // end, and no node sees more calls than the tries there are.
-func TestBrokerRestart(t *testing.T) {
+func testBrokerRestart(t *testing.T, site faultSite) {
 	const count = 300
-	site := newFaultSite(t)
 	fleet := harness.StartFleet(t, site.broker, count, simfleet.NodeOptions{
 		// long enough for nearly all to be in flight at once
 		Intercept: func(_ *simfleet.Node, c simfleet.Call) simfleet.Override {
