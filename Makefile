@@ -57,6 +57,20 @@ staticcheck: $(TOOLS)/staticcheck
 race: ## go test -race in every module
 	set -e; for m in $(MODULES); do (cd $$m && go test -race -timeout 15m ./...); done
 
+# What takes too long for every change: bigger floods, a thousand crashes, time
+# for the fuzz targets, the benchmark.
+FUZZTIME ?= 60s
+.PHONY: test-long
+test-long: test test-defects ## what takes longer: run it before a release
+	set -e; for m in $(MODULES); do (cd $$m && go test -tags long -timeout 60m ./...); done
+	$(MAKE) --no-print-directory fuzz
+	$(MAKE) --no-print-directory bench
+
+.PHONY: fuzz
+fuzz: ## give every fuzz target some time (FUZZTIME=60s)
+	set -e; for m in $(MODULES); do (cd $$m && grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u | while read -r d; do \
+		sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' "$$d"/*_test.go | while read -r f; do go test -run XXX -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) "./$$d"; done; done); done
+
 .PHONY: test-defects
 test-defects: ## put each defect of the older provisioner back and show that a test fails
 	go test -tags defects -count 1 -timeout 30m -v -run TestDefects ./internal/defects
