@@ -88,14 +88,18 @@ func Encode(rec Record) ([]byte, error) {
 	return data, nil
 }
 
-// Decode reads what Encode wrote. Errors wrap ErrCorrupt.
-func Decode(data []byte) (Record, error) {
+// Decode reads what Encode wrote of a node; of any when identity is empty.
+// Errors wrap ErrCorrupt.
+func Decode(identity string, data []byte) (Record, error) {
 	var rec Record
 	if err := json.Unmarshal(data, &rec); err != nil {
 		return Record{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	if err := rec.Check(); err != nil {
 		return Record{}, err
+	}
+	if identity != "" && rec.Identity != identity {
+		return Record{}, fmt.Errorf("%w: it is that of %q", ErrCorrupt, rec.Identity)
 	}
 
 	return rec, nil
