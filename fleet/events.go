@@ -3,28 +3,54 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/choria-io/go-choria/lifecycle"
 	"github.com/nats-io/nats.go"
 	"github.com/sirupsen/logrus"
+	"golang.org/x/time/rate"
 
 	"github.com/choria-provisioner/provisioner/host"
 )
 
-// eventBytes limits the events that wait to be read; one has about 500 bytes.
-const eventBytes = 64 << 20
+const (
+	// eventBytes limits the events that wait to be read; one has about 500 bytes.
+	eventBytes = 64 << 20
+	// eventBurst is how many events are read in one go, and eventRate how many
+	// more a second: 5,000 nodes may start at once, and whoever publishes more
+	// should not take our processor. Discovery finds those that are passed over.
+	eventBurst = 10_000
+	eventRate  = 1_000
+)
 
 // Listen calls announced for each node whose startup event is published for
 // component, over whichever connection the network has, until ctx ends. Events
 // can be forged by any waiting node: they start a look, nothing more. What is
 // no such event is ignored.
 func Listen(ctx context.Context, network *host.Network, component string, announced func(identity string), log *logrus.Entry) {
+	limit := rate.NewLimiter(eventRate, eventBurst)
+	overrun := &rate.Sometimes{Interval: time.Minute}
+	announce := func(m *nats.Msg) {
+		if !limit.Allow() {
+			overrun.Do(func() {
+				log.Warnf("More than %d nodes a second announce that they start; discovery finds those whose events are passed over", eventRate)
+			})
+			return
+		}
+		identity, err := startupIdentity(m.Data, component)
+		if err != nil {
+			log.Debugf("Ignored a message on %s: %v", m.Subject, err)
+			return
+		}
+		announced(identity)
+	}
+
 	for {
 		session, err := network.Session(ctx)
 		if err != nil {
 			return
 		}
-		if err := subscribe(session, component, announced, log); err != nil {
+		if err := subscribe(session, component, announce); err != nil {
 			log.Errorf("Could not listen for nodes that start, discovery still finds them: %v", err)
 		}
 
@@ -36,16 +62,8 @@ func Listen(ctx context.Context, network *host.Network, component string, announ
 	}
 }
 
-func subscribe(session *host.Session, component string, announced func(string), log *logrus.Entry) error {
-	subject := fmt.Sprintf("choria.lifecycle.event.startup.%s", component)
-	sub, err := session.Connector.Nats().Subscribe(subject, func(m *nats.Msg) {
-		identity, err := startupIdentity(m.Data, component)
-		if err != nil {
-			log.Debugf("Ignored a message on %s: %v", subject, err)
-			return
-		}
-		announced(identity)
-	})
+func subscribe(session *host.Session, component string, announce nats.MsgHandler) error {
+	sub, err := session.Connector.Nats().Subscribe("choria.lifecycle.event.startup."+component, announce)
 	if err != nil {
 		return err
 	}

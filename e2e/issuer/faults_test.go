@@ -204,9 +204,9 @@ func testSilentNodes(t *testing.T, site faultSite) {
 func testInventedNodes(t *testing.T, site faultSite) {
 	const (
 		count = 200
-		// 230 MiB for 200 healthy nodes, 64 calls in flight of 1.6 MiB each and
-		// 64 MiB of events, both doubled by what the collector leaves
-		memory = 700 << 20
+		// 230 MiB for 200 healthy nodes, and 64 calls in flight of 1.6 MiB each,
+		// doubled by what the collector leaves
+		memory = 500 << 20
 		// of 10,000 names that cannot be
 		nonsense, linesOfNonsense = 10_000, 100
 	)
