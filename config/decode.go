@@ -181,7 +181,11 @@ func object(fields []field) decodeFunc {
 				continue
 			}
 			if lost, ok := winner[f.key]; ok {
-				d.add(Warning, lost.line, lost.key, "is the same key as %s, which wins: remove one", sub.key)
+				if kind(sub.raw) == "a map" {
+					d.add(Warning, lost.line, lost.key, "is the same key as %s: the two are merged, and that one wins where they differ; write one", sub.key)
+				} else {
+					d.add(Warning, lost.line, lost.key, "is the same key as %s, which wins: remove one", sub.key)
+				}
 			}
 			winner[f.key] = sub
 

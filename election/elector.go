@@ -23,6 +23,8 @@ const (
 	// watchInterval is how often a leader looks at its lease and connection
 	// even if nothing told it to.
 	watchInterval = 250 * time.Millisecond
+	// remindInterval is how often a fault that stays is logged again.
+	remindInterval = time.Minute
 	// releaseTimeout bounds giving the lease back; the daemon has 2 s to end.
 	releaseTimeout = time.Second
 )
@@ -78,7 +80,8 @@ type Elector struct {
 	turn     sync.Mutex
 	nc       *nats.Conn // nil while there is no campaign
 	stopping bool
-	err      error // why there is no campaign, or what the last write ended with
+	err      error     // why there is no campaign, or what the last write ended with
+	said     time.Time // when err was logged last
 
 	mu     sync.Mutex
 	status Status
@@ -245,8 +248,12 @@ func (e *Elector) campaigning(nc *nats.Conn, err error) {
 // wrote is told how each write to the lease ended.
 func (e *Elector) wrote(err error) {
 	e.turn.Lock()
-	if err != nil && !errors.Is(err, errRefused) && !errors.Is(err, context.Canceled) && (e.err == nil || e.err.Error() != err.Error()) {
-		e.cfg.Log.Warnf("The lease could not be written: %v", err)
+	if err != nil && !errors.Is(err, errRefused) && !errors.Is(err, context.Canceled) {
+		err = fmt.Errorf("the lease in bucket %s could not be written: %w", bucketName, err)
+		if e.err == nil || e.err.Error() != err.Error() || e.cfg.Now().Sub(e.said) >= remindInterval {
+			e.cfg.Log.Warnf("Nobody can be elected from here: %v", err)
+			e.said = e.cfg.Now()
+		}
 	}
 	e.err = err
 	e.turn.Unlock()
@@ -279,7 +286,7 @@ func (e *Elector) align() {
 		// First, so that who finds the gate open finds the epoch too.
 		e.become(Status{Leader: true, Epoch: s.epoch, Stream: s.created})
 		e.cfg.Gate.OpenWhile(e.lease.valid)
-		e.cfg.Log.Infof("Leader since epoch %d", s.epoch)
+		e.cfg.Log.Warnf("Leader since epoch %d", s.epoch)
 		e.cfg.OnWon()
 	case !leads:
 		e.cfg.Gate.Pause(reason)
@@ -303,7 +310,7 @@ func (e *Elector) stay(reason string) {
 	e.mu.Unlock()
 
 	if changed {
-		e.cfg.Log.Infof("Paused: %s", reason)
+		e.cfg.Log.Warnf("Paused: %s", reason)
 	}
 }
 
@@ -331,6 +338,8 @@ func (e *Elector) reason(s standing) string {
 		return "another provisioner leads"
 	case e.err != nil:
 		return e.err.Error()
+	case e.Status().Leader:
+		return "the lease ran out"
 	default:
 		return "no election yet"
 	}

@@ -161,7 +161,6 @@ func (f *Fleet) discover(ctx context.Context) {
 	m := f.cfg.Metrics
 	m.DiscoverCycles.Inc()
 
-	began := time.Now()
 	nodes, err := f.cfg.Discover(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -186,7 +185,7 @@ func (f *Fleet) discover(ctx context.Context) {
 			count++
 		}
 	}
-	f.cfg.Log.Infof("Discovered %d nodes in %v, %d of them new", len(nodes), time.Since(began).Round(time.Millisecond), count)
+	f.cfg.Log.Infof("Discovered %d nodes, %d of them new", len(nodes), count)
 	f.setGauges()
 }
 
@@ -301,19 +300,19 @@ func (f *Fleet) provision(ctx context.Context, e *entry) {
 		f.queue.forget(e)
 	case host.Locked:
 		log.Infof("Another provisioner works on the node, looking again in %v", lockedRest)
-		f.queue.rest(e, lockedRest, true)
+		f.queue.rest(e, lockedRest, queueAgain)
 	case host.Paused:
 		f.queue.forget(e)
 	case host.Disconnected:
 		log.Warnf("Provisioning ended, trying again in %v: %v", disconnectedRest, err)
-		f.queue.rest(e, disconnectedRest, true)
+		f.queue.rest(e, disconnectedRest, queueAgain)
 	case host.Evicted:
 		log.Infof("The node makes room for others, it is found again if it is still there: %v", err)
-		f.queue.rest(e, failedRest, false)
+		f.queue.rest(e, failedRest, finished)
 	case host.HelperUnavailable:
 		m.Deferred.Inc()
-		log.Warnf("The node waits for the helper: %v", err)
-		f.queue.rest(e, failedRest, true)
+		log.Infof("The node waits for the helper, asking again in %v: %v", f.cfg.Interval, err)
+		f.queue.rest(e, f.cfg.Interval, queueAgain)
 	case host.Twins:
 		m.ProvisionErrors.Inc()
 		f.Doubt(e.identity, err.Error())
@@ -322,21 +321,21 @@ func (f *Fleet) provision(ctx context.Context, e *entry) {
 		m.Deferred.Inc()
 		log.Infof("The helper deferred the node: %s", outcome.Reason)
 		if outcome.RetryAfter > 0 {
-			f.queue.rest(e, outcome.RetryAfter, true)
+			f.queue.rest(e, outcome.RetryAfter, queueAgain)
 		} else {
-			f.queue.rest(e, failedRest, false)
+			f.queue.rest(e, failedRest, findAgain)
 		}
 	case host.Shutdown:
 		log.Infof("The node was told to shut down: %s", outcome.Reason)
-		f.queue.rest(e, finishedRest, false)
+		f.queue.rest(e, finishedRest, finished)
 	case host.Failed:
 		m.ProvisionErrors.Inc()
 		log.Errorf("Could not provision the node: %v", err)
-		f.queue.rest(e, failedRest, false)
+		f.queue.rest(e, failedRest, findAgain)
 	default:
 		m.Provisioned.Inc()
 		log.Infof("The node is provisioned")
-		f.queue.rest(e, finishedRest, false)
+		f.queue.rest(e, finishedRest, finished)
 	}
 }
 

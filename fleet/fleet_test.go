@@ -122,7 +122,7 @@ func TestAfterAPass(t *testing.T) {
 			counter: func(m *metrics.Metrics) float64 { return testutil.ToFloat64(m.ProvisionErrors) }, want: 3,
 		},
 		{
-			name: "helper down", err: host.ErrHelperUnavailable, passes: 30,
+			name: "helper down", err: host.ErrHelperUnavailable, passes: 5,
 			counter: func(m *metrics.Metrics) float64 { return testutil.ToFloat64(m.ProvisionErrors) }, want: 0,
 		},
 	} {

@@ -48,6 +48,8 @@ type entry struct {
 	identity string
 	state    state
 	source   source
+	// finished is a resting node that does not wait any more.
+	finished bool
 	// unproven is an announced node that is worked on and has not answered.
 	unproven bool
 	// seen is when the node was last found.
@@ -242,9 +244,22 @@ func (q *queue) crowded() bool {
 	return q.size[announced] > 0 && q.unproven >= q.unprovenLimit
 }
 
-// rest leaves a node alone for d. With again it is then queued by itself,
-// without it has to be found anew.
-func (q *queue) rest(e *entry, d time.Duration, again bool) {
+// afterRest is what becomes of a node that was left alone for a while.
+type afterRest int
+
+const (
+	// findAgain is a node that still waits and has to be found anew; it counts as
+	// waiting until it was not found for too long.
+	findAgain afterRest = iota
+	// queueAgain is a node that is queued by itself.
+	queueAgain
+	// finished is a node that was provisioned or shut down, or may never have
+	// been there.
+	finished
+)
+
+// rest leaves a node alone for d.
+func (q *queue) rest(e *entry, d time.Duration, then afterRest) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
@@ -253,20 +268,25 @@ func (q *queue) rest(e *entry, d time.Duration, again bool) {
 		return // the queue was emptied meanwhile; a newer entry stays
 	}
 	e.state = stateResting
+	e.finished = then == finished
 	e.until = time.Now().Add(d)
-	e.wake = time.AfterFunc(d, func() {
-		q.mu.Lock()
-		defer q.mu.Unlock()
+	e.wake = time.AfterFunc(d, func() { q.rested(e, then) })
+}
 
-		switch {
-		case q.entries[e.identity] != e, e.state != stateResting, time.Now().Before(e.until):
-			// found meanwhile, and perhaps back at rest already
-		case again:
-			q.push(e, e.source, time.Now())
-		default:
-			delete(q.entries, e.identity)
-		}
-	})
+func (q *queue) rested(e *entry, then afterRest) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+
+	switch {
+	case q.entries[e.identity] != e, e.state != stateResting, time.Now().Before(e.until):
+		// found meanwhile, and perhaps back at rest already
+	case then == queueAgain:
+		q.push(e, e.source, time.Now())
+	case then == findAgain && time.Since(e.seen) < q.stale:
+		e.wake = time.AfterFunc(q.stale-time.Since(e.seen), func() { q.rested(e, finished) })
+	default:
+		delete(q.entries, e.identity)
+	}
 }
 
 // forget ends a node's entry, so that it can be found anew at once.
@@ -310,13 +330,13 @@ func (q *queue) drained() bool {
 }
 
 // counts are how many nodes wait for a worker, how many of these were only
-// announced, and how many are known in all but for those that rest.
+// announced, and how many are known in all but for those that are finished.
 func (q *queue) counts() (waiting, onlyAnnounced, all int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
 	for _, e := range q.entries {
-		if e.state != stateResting {
+		if e.state != stateResting || !e.finished {
 			all++
 		}
 	}

@@ -97,7 +97,7 @@ func TestQueueRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newTestQueue(10, nil)
 		q.mustAdd(t, "n1", queued)
-		q.rest(q.mustNext(t), time.Minute, false)
+		q.rest(q.mustNext(t), time.Minute, finished)
 		time.Sleep(59 * time.Second)
 		q.mustAdd(t, "n1", resting)
 		time.Sleep(2 * time.Second)
@@ -111,7 +111,7 @@ func TestQueueRestAgain(t *testing.T) {
 		q := newTestQueue(10, nil)
 		q.mustAdd(t, "n1", queued)
 		began := time.Now()
-		q.rest(q.mustNext(t), time.Hour, true)
+		q.rest(q.mustNext(t), time.Hour, queueAgain)
 		e, err := q.next(t.Context())
 		if err != nil || e.identity != "n1" || time.Since(began) != time.Hour {
 			t.Errorf("got %v, %v after %v", e, err, time.Since(began))
@@ -128,7 +128,7 @@ func TestQueueOldEntryDoesNotRemoveTheNew(t *testing.T) {
 		old := q.mustNext(t)
 		q.clear() // the lease was lost, and won again
 		q.mustAdd(t, "n1", queued)
-		q.rest(old, time.Second, false)
+		q.rest(old, time.Second, finished)
 		q.forget(old)
 		time.Sleep(time.Minute)
 		if waiting, _, all := q.counts(); waiting != 1 || all != 1 {
@@ -190,4 +190,25 @@ func TestQueueUnproven(t *testing.T) {
 	if q.unproven != 3 {
 		t.Errorf("%d unproven, want 3", q.unproven)
 	}
+}
+
+// A node that failed, is deferred or locked still waits, and counts so until it
+// was not found for two intervals; a finished one does not.
+func TestQueueCountsWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newTestQueue(10, nil)
+		for _, identity := range []string{"failed", "deferred", "done"} {
+			q.mustAdd(t, identity, queued)
+		}
+		q.rest(q.mustNext(t), 10*time.Second, findAgain)
+		q.rest(q.mustNext(t), time.Hour, queueAgain)
+		q.rest(q.mustNext(t), time.Minute, finished)
+		for at, want := range []int{2, 2, 1, 1} {
+			if _, _, all := q.counts(); all != want {
+				t.Errorf("%d nodes wait after %d minutes, want %d", all, at, want)
+			}
+			time.Sleep(time.Minute + time.Second)
+		}
+		q.mustAdd(t, "failed", queued)
+	})
 }

@@ -187,7 +187,10 @@ func (n *Network) dial(ctx context.Context) (*Session, error) {
 		cancel()
 		if err == nil {
 			conn.Nats().Close()
-			err = context.DeadlineExceeded
+		}
+		if ctx.Err() == nil {
+			// go-choria keeps the reason to itself, but for a warning.
+			err = fmt.Errorf("no connection within %v, the warnings before this say why", dialLimit)
 		}
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -108,11 +109,16 @@ func newHandler(cfg ServerConfig, others prometheus.Gatherer) http.Handler {
 	return mux
 }
 
-// gatherLog lets promhttp report at the level of a warning.
+// gatherLog lets promhttp report what is wrong with a metric. A reader who went
+// away is none of that, and brings one report for each metric.
 type gatherLog struct{ log *logrus.Entry }
 
 func (l gatherLog) Println(v ...any) {
-	if l.log != nil {
+	switch {
+	case l.log == nil:
+	case strings.HasPrefix(fmt.Sprint(v...), "error encoding and sending"):
+		l.log.Debugln(v...)
+	default:
 		l.log.Warnln(v...)
 	}
 }

@@ -27,7 +27,7 @@ func addCheck(c *cli, app *fisk.Application) {
 }
 
 func (cmd *checkCommand) run(*fisk.ParseContext) error {
-	cfg, problems, err := config.Load(cmd.config)
+	cfg, problems, err := loadConfig(cmd.cli, cmd.config)
 	if err != nil && len(problems) == 0 {
 		return err
 	}

@@ -100,36 +100,29 @@ func newDaemon(cfg *config.Config, choriaConfig string, logger *logrus.Logger) (
 	return d, nil
 }
 
+// Listen opens the monitor port, where one is configured, so that a busy one is
+// found before anything runs.
+func (d *daemon) Listen() (err error) {
+	if d.cfg.MonitorPort == 0 {
+		return nil
+	}
+	d.server, err = metrics.Listen(metrics.ServerConfig{
+		Address: d.cfg.MonitorAddress,
+		Port:    d.cfg.MonitorPort,
+		Metrics: d.metrics,
+		Ready:   d.ready,
+		Log:     d.log.Logger.WithField("component", "metrics"),
+	})
+
+	return err
+}
+
 // Run provisions until ctx ends, then stops everything. An error is one of the
 // start.
 func (d *daemon) Run(ctx context.Context) error {
-	if d.cfg.MonitorPort != 0 {
-		server, err := metrics.Listen(metrics.ServerConfig{
-			Address: d.cfg.MonitorAddress,
-			Port:    d.cfg.MonitorPort,
-			Metrics: d.metrics,
-			Ready:   d.ready,
-			Log:     d.log.Logger.WithField("component", "metrics"),
-		})
-		if err != nil {
-			return err
-		}
-		d.server = server
-	}
-	if err := d.helper.Start(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
-	}
-
-	// The networks outlive the work: the lease is given back over them.
-	netctx, disconnect := context.WithCancel(context.WithoutCancel(ctx))
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	var networks, tasks sync.WaitGroup
-	networks.Go(func() { d.calls.Run(netctx) })
-	networks.Go(func() { d.control.Run(netctx) })
-
-	d.log.Warnf("Choria Provisioner %s starting as %s with %d workers", version, d.identity, d.cfg.Workers)
 	if d.server != nil {
 		tasks.Go(func() {
 			if err := d.server.Serve(ctx); err != nil {
@@ -137,6 +130,22 @@ func (d *daemon) Run(ctx context.Context) error {
 			}
 		})
 	}
+	if err := d.helper.Start(ctx); err != nil {
+		interrupted := ctx.Err() != nil
+		stop()
+		tasks.Wait()
+		if interrupted {
+			return nil
+		}
+		return err
+	}
+
+	// The networks outlive the work: the lease is given back over them.
+	netctx, disconnect := context.WithCancel(context.WithoutCancel(ctx))
+	networks.Go(func() { d.calls.Run(netctx) })
+	networks.Go(func() { d.control.Run(netctx) })
+
+	d.log.Warnf("Choria Provisioner %s starting as %s with %d workers", version, d.identity, d.cfg.Workers)
 	tasks.Go(func() { d.fleet.Run(ctx) })
 	tasks.Go(func() {
 		fleet.Listen(ctx, d.control, d.cfg.LifecycleComponent, d.fleet.Announced, d.log.Logger.WithField("component", "events"))
@@ -171,6 +180,10 @@ func (d *daemon) Run(ctx context.Context) error {
 
 // provision provisions one node.
 func (d *daemon) provision(ctx context.Context, identity string, slot host.Slot) (host.Outcome, error) {
+	// Nothing is asked of a node, and no key made, that nobody can use.
+	if !d.helper.Healthy() {
+		return host.Outcome{}, fmt.Errorf("%w: it is %s", host.ErrHelperUnavailable, d.helper.State())
+	}
 	token, err := d.cfg.ReadToken()
 	if err != nil {
 		return host.Outcome{}, err

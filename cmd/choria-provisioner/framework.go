@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 
@@ -33,6 +34,14 @@ func newFramework(cfg *config.Config, file string, logger *logrus.Logger) (*chor
 	password, err := cfg.ReadBrokerPassword()
 	if err != nil {
 		return nil, err
+	}
+	// go-choria takes any of these for an empty configuration, and then looks for
+	// Puppet to complete it.
+	switch data, err := os.ReadFile(file); {
+	case err != nil:
+		return nil, fmt.Errorf("choria configuration: %w", err)
+	case !bytes.Contains(data, []byte("=")):
+		return nil, fmt.Errorf("choria configuration %s holds no setting", file)
 	}
 	c, err := chconfig.NewConfig(file)
 	if err != nil {

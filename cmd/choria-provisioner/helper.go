@@ -120,7 +120,7 @@ func (h *helperCall) run(*fisk.ParseContext) error {
 	if err != nil {
 		return err
 	}
-	text, err := h.readInput()
+	text, err := await(h.cli.ctx, h.readInput)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,14 @@ func (h *helperCall) run(*fisk.ParseContext) error {
 	if !h.showSecrets {
 		answer = helper.Redact(resp)
 	}
-	return printJSON(h.cli.stdout, answer)
+	if err := printJSON(h.cli.stdout, answer); err != nil {
+		return err
+	}
+	if err := helper.CheckAnswer(resp); err != nil {
+		return fmt.Errorf("the daemon would refuse this answer: %w", err)
+	}
+
+	return nil
 }
 
 func (h *helperCall) readInput() ([]byte, error) {
@@ -195,6 +202,9 @@ func parseNode(text []byte) (*helperv1.Node, error) {
 	}
 	if node.GetIdentity() == "" {
 		return nil, errors.New("the node has no identity")
+	}
+	if len(node.GetInventoryJson()) == 0 {
+		node.InventoryJson = []byte("{}") // the daemon always has one
 	}
 
 	return node, nil

@@ -18,19 +18,42 @@ import (
 var version = "0.0.0-development"
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	// A terminal that closes and an operator who wants a dump are no reason to
+	// leave a pid file, a helper or a lease behind.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
 // cli is what every command is given: where to read and write, and a context
-// that ends with SIGINT or SIGTERM.
+// that ends with a signal.
 type cli struct {
 	ctx    context.Context
 	stdin  io.Reader
 	stdout io.Writer
 	stderr io.Writer
+}
+
+// await is do, or the end of ctx: reading a pipe ends with no signal.
+func await[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := do()
+		done <- result{value, err}
+	}()
+
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, errors.New("interrupted")
+	}
 }
 
 // silentError ends the program with code 1 after the command has said why.

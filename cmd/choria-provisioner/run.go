@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,7 +34,7 @@ func addRun(c *cli, app *fisk.Application) {
 }
 
 func (cmd *runCommand) run(*fisk.ParseContext) error {
-	cfg, problems, err := config.Load(cmd.config)
+	cfg, problems, err := loadConfig(cmd.cli, cmd.config)
 	if err != nil {
 		return err
 	}
@@ -54,26 +55,55 @@ func (cmd *runCommand) run(*fisk.ParseContext) error {
 		log.Warn(p.String())
 	}
 
+	if err := cmd.serve(cfg, logger); err != nil {
+		log.Errorf("Could not start: %v", err)
+		if cfg.LogFile == "" || cfg.LogFile == "stderr" {
+			return silentError{}
+		}
+		return err
+	}
+
+	return nil
+}
+
+// serve runs the daemon until a signal. An error is one of the start.
+func (cmd *runCommand) serve(cfg *config.Config, logger *logrus.Logger) error {
+	if cmd.choriaConfig == "" {
+		cmd.choriaConfig = choria.UserConfig()
+	}
+	d, err := newDaemon(cfg, cmd.choriaConfig, logger)
+	if err != nil {
+		return err
+	}
+	if err := d.Listen(); err != nil {
+		return err
+	}
+	// Not before the port is ours: a second start by mistake ends there.
 	removePID, err := writePID(cmd.pidFile)
 	if err != nil {
 		return err
 	}
 	defer removePID()
 
-	if cmd.choriaConfig == "" {
-		cmd.choriaConfig = choria.UserConfig()
-	}
-	d, err := newDaemon(cfg, cmd.choriaConfig, logger)
-	if err != nil {
-		log.Errorf("Could not start: %v", err)
-		return err
-	}
-
 	return d.Run(cmd.cli.ctx)
 }
 
-// writePID writes the process id to file and returns what removes it again. An
-// empty file is none.
+// loadConfig is config.Load that ends with a signal.
+func loadConfig(c *cli, file string) (*config.Config, config.Problems, error) {
+	var problems config.Problems
+	cfg, err := await(c.ctx, func() (cfg *config.Config, err error) {
+		cfg, problems, err = config.Load(file)
+		return cfg, err
+	})
+	if c.ctx.Err() != nil {
+		return nil, nil, err // Load goes on and may still set problems
+	}
+
+	return cfg, problems, err
+}
+
+// writePID writes the process id to file and returns what removes it again, if
+// it still holds that id. An empty file is none.
 func writePID(file string) (remove func(), err error) {
 	if file == "" {
 		return func() {}, nil
@@ -82,9 +112,14 @@ func writePID(file string) (remove func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("pid file: %w", err)
 	}
-	if err := os.WriteFile(file, []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
+	pid := []byte(strconv.Itoa(os.Getpid()))
+	if err := os.WriteFile(file, pid, 0o644); err != nil {
 		return nil, fmt.Errorf("pid file: %w", err)
 	}
 
-	return func() { _ = os.Remove(file) }, nil
+	return func() {
+		if data, err := os.ReadFile(file); err == nil && bytes.Equal(data, pid) {
+			_ = os.Remove(file)
+		}
+	}, nil
 }

@@ -42,7 +42,7 @@ func supervisorConfig(h config.Helper) (supervisor.Config, error) {
 	if err != nil {
 		return cfg, fmt.Errorf("could not find our own program for the exec helper: %w", err)
 	}
-	cfg.Path = self
+	cfg.Path, cfg.Name = self, h.Command[0]
 	cfg.Args = append([]string{"exec-helper", "--timeout", h.Timeout.String(), "--"}, h.Command...)
 	cfg.InheritEnv = true
 	cfg.AllowRawClaims = true

@@ -62,7 +62,7 @@ func startInstance(ctx context.Context, cfg *Config) (*instance, error) {
 	}
 
 	i := &instance{cfg: cfg, dir: dir}
-	i.proc = newProcess(path, cfg.Args, cfg.environment(), cfg.Log.WithField("helper", filepath.Base(path)))
+	i.proc = newProcess(path, cfg.Args, cfg.environment(), cfg.Log.WithField("helper", filepath.Base(cfg.Name)))
 	i.client = plugin.NewClient(i.clientConfig())
 
 	// Closed even if not yet configured, else its process is orphaned.
@@ -88,7 +88,7 @@ func (i *instance) name() string {
 		return i.info.Name
 	}
 
-	return filepath.Base(i.cfg.Path)
+	return filepath.Base(i.cfg.Name)
 }
 
 // findProgram resolves the path once, so that what is checked is what is run.

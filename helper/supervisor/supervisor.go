@@ -36,6 +36,8 @@ type Config struct {
 	// Args are its arguments.
 	Path string
 	Args []string
+	// Name is what errors and log lines call the program; Path when it is empty.
+	Name string
 	// SHA256 is the hex checksum that the file must have; empty is any.
 	SHA256 string
 	// Env are variables added to the plugin's environment, which is else only
@@ -152,6 +154,7 @@ func (c *Config) complete() error {
 	if c.Path == "" {
 		return errors.New("no helper program is set")
 	}
+	setDefault(&c.Name, c.Path)
 	setDefault(&c.MTLS, MTLSAuto)
 	if c.MTLS != MTLSAuto && c.MTLS != MTLSOff {
 		return fmt.Errorf("mtls is %q, not %s or %s", c.MTLS, MTLSAuto, MTLSOff)
@@ -251,7 +254,7 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	if err != nil {
 		s.enter(Stopped, nil)
 		s.running.Done()
-		return fmt.Errorf("start of helper %s: %w", s.cfg.Path, err)
+		return fmt.Errorf("start of helper %s: %w", s.cfg.Name, err)
 	}
 
 	s.cfg.Log.Infof("helper %s %q runs, pid %d", inst.info.Name, inst.info.Build, inst.info.PID)
@@ -312,7 +315,7 @@ func (s *Supervisor) restart(past *failures, why error) *instance {
 		if s.life.Err() != nil {
 			return nil
 		}
-		why = fmt.Errorf("start of helper %s: %w", s.cfg.Path, err)
+		why = fmt.Errorf("start of helper %s: %w", s.cfg.Name, err)
 		s.setFailure(why)
 	}
 }
