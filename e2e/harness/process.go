@@ -3,6 +3,7 @@
 package harness
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -151,8 +152,13 @@ func (p *Process) KillAlone(t testing.TB) {
 // Terminate sends SIGTERM and returns how long the process took to exit; it is
 // an error when that was longer than limit or the exit code is not 0.
 func (p *Process) Terminate(limit time.Duration) (time.Duration, error) {
+	return p.End(syscall.SIGTERM, limit)
+}
+
+// End is Terminate with another signal.
+func (p *Process) End(sig syscall.Signal, limit time.Duration) (time.Duration, error) {
 	begin := time.Now()
-	err := p.cmd.Process.Signal(syscall.SIGTERM)
+	err := p.cmd.Process.Signal(sig)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", p.Name, err)
 	}
@@ -162,13 +168,24 @@ func (p *Process) Terminate(limit time.Duration) (time.Duration, error) {
 	select {
 	case <-p.ended:
 	case <-timer.C:
-		return time.Since(begin), fmt.Errorf("%s still runs %v after SIGTERM", p.Name, limit)
+		return time.Since(begin), fmt.Errorf("%s still runs %v after %v", p.Name, limit, sig)
 	}
 	if p.err != nil {
-		return time.Since(begin), fmt.Errorf("%s ended by SIGTERM: %w", p.Name, p.err)
+		return time.Since(begin), fmt.Errorf("%s ended by %v: %w", p.Name, sig, p.err)
 	}
 
 	return time.Since(begin), nil
+}
+
+// Again runs the very same command line to its end and returns what it printed.
+func (p *Process) Again(limit time.Duration) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	again := exec.CommandContext(ctx, p.cmd.Path, p.cmd.Args[1:]...)
+	again.Dir, again.Env = p.cmd.Dir, p.cmd.Env
+	out, err := again.CombinedOutput()
+
+	return string(out), err
 }
 
 // Descendants are the running children of the process, their children, and so
