@@ -10,6 +10,9 @@ const (
 	returnLimit = 2
 	// changeLimit is how many changes may begin within the bound.
 	changeLimit = 2
+	// sendLimit is how often an update is sent however many leaders die with it:
+	// the first, the one resend, and one in the place of an orphan.
+	sendLimit = 3
 	// patience is how many bounds a node that is heard, and never settles, has.
 	patience = 3
 )

@@ -149,6 +149,8 @@ type Change struct {
 	AttemptID string `json:"attempt_id"`
 	// Sends is how often release_update was sent, or was about to be.
 	Sends int `json:"sends"`
+	// Unanswered is how many of them the node did not answer with a refusal.
+	Unanswered int `json:"unanswered,omitempty"`
 	// Epoch is that of the leader that sent it last.
 	Epoch uint64 `json:"epoch"`
 	// SentAt is for people; nothing is computed from it.
@@ -177,6 +179,9 @@ type Change struct {
 	FreeAt Observed `json:"free_at,omitempty"`
 	// Resent is set with the one resend after a lost reply.
 	Resent bool `json:"resent,omitempty"`
+	// Orphaned is set while the last send may never have left a leader that
+	// died. It does not use up the one resend.
+	Orphaned bool `json:"orphaned,omitempty"`
 	// Refusals counts passes in which the node refused to be configured.
 	Refusals int `json:"refusals,omitempty"`
 	// RefusedPass is the last of them.

@@ -205,11 +205,13 @@ func (s *step) settle(ev Inventory) {
 		s.leave(RestartSettles)
 	case s.env.Observed < t.FreeAt.Add(RestartSettles):
 		s.leave(time.Duration(t.FreeAt.Add(RestartSettles) - s.env.Observed))
-	case t.Resent:
-		s.hold(HeldUnsettled, OutcomeInconclusive, fmt.Sprintf("was sent %s twice and still runs %s", t.Version, ev.Version))
+	case t.Resent && !t.Orphaned, t.Unanswered >= sendLimit:
+		s.hold(HeldUnsettled, OutcomeInconclusive, fmt.Sprintf("was sent %s %d times and still runs %s", t.Version, t.Unanswered, ev.Version))
 	case !s.env.Policy.maySend():
 		s.saw(ev.Version, "still runs %s; not sent again, upgrades are off", ev.Version)
 		s.notChanged()
+	case t.Orphaned:
+		s.send("was not taken, and may never have left the leader that died; sent again")
 	default:
 		t.Resent = true
 		s.send("got no reply and was not taken; sent once more")
@@ -218,8 +220,9 @@ func (s *step) settle(ev Inventory) {
 
 // heard notes that the node answered.
 func (s *step) heard() {
-	s.rec.Trial.Answered = max(s.env.Observed, 1)
-	s.changed = true
+	t, now := s.rec.Trial, max(s.env.Observed, 1)
+	s.changed = s.changed || t.Answered != now
+	t.Answered = now
 }
 
 // arrive is a node that shows the target.
@@ -229,6 +232,7 @@ func (s *step) arrive(v string) {
 	t.Deadline = s.env.Observed.Add(s.env.Policy.Trial)
 	s.rec.Retry = nil
 	s.to(Arrived)
+	s.next = NextContinue
 	s.saw(v, "arrived with %s", v)
 }
 
@@ -280,13 +284,14 @@ func (s *step) stillConvicted(v string) {
 func (s *step) send(why string) {
 	t := s.rec.Trial
 	t.Sends++
+	t.Unanswered++
 	t.AttemptID = t.ID
 	if t.Sends > 1 {
 		t.AttemptID = fmt.Sprintf("%s.%d", t.ID, t.Sends)
 	}
 	t.Epoch, t.Sent, t.SentAt = s.env.Epoch, s.env.Observed, s.env.Wall
 	t.Deadline = s.env.Observed.Add(s.env.Policy.ReleaseTimeout)
-	t.QuietUntil, t.Answered, t.FreeAt, t.Confirmed = 0, 0, 0, false
+	t.QuietUntil, t.Answered, t.FreeAt, t.Confirmed, t.Orphaned = 0, 0, 0, false, false
 	s.to(Intent)
 	s.note(Evidence{Kind: Intended, Version: t.Version, Text: fmt.Sprintf("%s to %s: %s", t.Direction, t.Version, why)})
 	s.sendEffect()
@@ -438,6 +443,7 @@ func (s *step) retryLater() {
 func (s *step) notChanged() {
 	t := s.rec.Trial
 	if t.Convicted {
+		t.Resent, t.Unanswered = false, 0
 		s.to(Convicted)
 		s.next = NextDefer
 		return
@@ -703,11 +709,7 @@ func (s *step) takeOver() {
 	if s.rec.State != Intent || t.Epoch == s.env.Epoch {
 		return
 	}
-	// A resend that died with its leader does not use the one resend up, but
-	// leaders that die in turn must not send for ever.
-	if t.Resent && t.Sends <= 2 {
-		t.Resent = false
-	}
+	t.Orphaned = true
 	s.to(Verify)
 	s.saw(t.Version, "found by a new leader, which cannot know whether %s was sent", t.Version)
 }
