@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -101,6 +102,9 @@ type box struct {
 	launcher *exec.Cmd
 	ended    chan error
 	arrivals int
+	// in is the launcher's working directory, busy a file that is held open.
+	in   string
+	busy *os.File
 }
 
 func newBox(t *testing.T, name, inside string) *box {
@@ -164,9 +168,12 @@ func (b *box) installLauncher(text string) {
 	b.replace(filepath.Join(b.dir, "launch"), text, 0o755)
 }
 
-// replace writes a file by rename.
+// replace writes a file by rename. Nothing is forked meanwhile: a child would
+// hold the file open for writing for a moment, and nobody could execute it.
 func (b *box) replace(path, text string, mode os.FileMode) {
 	b.t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(path+".new", []byte(text), mode); err != nil {
 		b.t.Fatal(err)
 	}
@@ -250,6 +257,7 @@ func (b *box) command(arguments ...string) *exec.Cmd {
 	line := append(slices.Clone(b.before), filepath.Join(b.dir, "launch"))
 	line = append(line, arguments...)
 	cmd := exec.Command(line[0], line[1:]...)
+	cmd.Dir = b.in
 	for name, value := range b.env {
 		if name != "PATH" && name != "PLAY" && name != "USER" {
 			name = "PROVISIONER_LAUNCH_" + name
@@ -320,6 +328,14 @@ func (b *box) kill() {
 	b.t.Helper()
 	b.signal(syscall.SIGKILL)
 	b.exit()
+}
+
+// stopped stops one of several launchers.
+func (b *box) stopped(cmd *exec.Cmd, ended chan error) {
+	b.t.Helper()
+	b.launcher, b.ended = cmd, ended
+	b.signal(syscall.SIGTERM)
+	b.want("exit status", b.exit(), 0)
 }
 
 func (b *box) nothingLeft() {
@@ -514,7 +530,7 @@ func (b *box) waits(version string) {
 
 func (b *box) want(what string, got, want any) {
 	b.t.Helper()
-	if g, w := fmt.Sprintf("%q", got), fmt.Sprintf("%q", want); g != w {
+	if g, w := fmt.Sprintf("%#v", got), fmt.Sprintf("%#v", want); g != w {
 		b.t.Errorf("%s: got %s, want %s", what, g, w)
 	}
 }
@@ -526,10 +542,39 @@ func (b *box) wentBack(from, to string) {
 	b.eventually("verdict on "+from, func() bool { return b.file("rollback-pinned") == to && b.file("verdict") == "" })
 	b.waits(to)
 	b.want("verdicts", b.verdicts(), []string{from + " " + to + " rolled-back"})
-	b.want("counter", b.file("start-attempts"), "0")
+	if n := b.file("start-attempts"); n != "0" && n != "" {
+		b.t.Errorf("counter is %q", n)
+	}
 	for _, name := range []string{"trial", "trial-spent", "trial-expired", "trial-blind", "halted"} {
 		if _, is := b.state()[name]; is {
 			b.t.Errorf("%s is left: %q", name, b.file(name))
 		}
 	}
+}
+
+// wrap puts a script of a tool's name in front of the tools of the launcher.
+func (b *box) wrap(tool, script string) {
+	b.t.Helper()
+	dir := filepath.Join(b.dir, "wrapped")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	b.replace(filepath.Join(dir, tool), "#!/bin/sh\n"+script+"\n", 0o755)
+	b.env["PATH"] = dir + ":" + b.shell.path
+}
+
+// long is set for the rounds that take too long for every day.
+func long() bool { return os.Getenv("LAUNCH_LONG") != "" }
+
+// random is a source whose seed is told when the test fails; LAUNCH_SEED sets
+// it.
+func random(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if s, err := strconv.ParseUint(os.Getenv("LAUNCH_SEED"), 10, 64); err == nil {
+		seed = s
+	}
+	t.Logf("LAUNCH_SEED=%d", seed)
+
+	return rand.New(rand.NewPCG(seed, 0))
 }

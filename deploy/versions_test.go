@@ -64,8 +64,10 @@ func TestChoice(t *testing.T) {
 		b.waits(byHand)
 		turn := func(why, version string) {
 			t.Helper()
+			starts := len(b.starts())
 			b.tell(syscall.SIGUSR1)
-			b.eventually(why, func() bool { r := b.running(); return len(r) == 1 && r[0] == version })
+			b.eventually("a start", func() bool { return len(b.starts()) > starts })
+			b.want(why, b.starts()[starts:], []string{version})
 			b.waits(version)
 		}
 		b.deliver("1.9")
