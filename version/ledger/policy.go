@@ -88,6 +88,8 @@ func (e *Env) onTrial() int {
 // maySend tells whether any version may be sent.
 func (p Policy) maySend() bool { return p.Upgrades && p.Repository }
 
+func (p Policy) hasBudgets() bool { return p.MaxInTrial > 0 || p.MaxDark > 0 }
+
 // skip is what becomes of a node whose change was stopped or failed.
 func (p Policy) skip() Next {
 	if p.Optional {

@@ -44,11 +44,12 @@ type Index struct {
 // share is what one node adds to the counts. Most nodes of a fleet share it but
 // for their names.
 type share struct {
-	state  State
-	good   unique.Handle[string]
-	source Source
-	target unique.Handle[string]
-	barred []string
+	revision uint64
+	state    State
+	good     unique.Handle[string]
+	source   Source
+	target   unique.Handle[string]
+	barred   []string
 }
 
 // NewIndex returns an empty index. A version is quarantined when that many
@@ -63,9 +64,10 @@ func NewIndex(quarantineAfter int) *Index {
 	}
 }
 
-// Put counts a record in the place of what was known of its node.
+// Put counts a record in the place of what was known of its node, unless that
+// was of a later revision.
 func (x *Index) Put(rec Record) {
-	n := share{state: rec.State}
+	n := share{revision: rec.Revision, state: rec.State}
 	var due Observed
 	if rec.KnownGood != nil {
 		n.good, n.source = handle(rec.KnownGood.Version), rec.KnownGood.Source
@@ -80,6 +82,9 @@ func (x *Index) Put(rec Record) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 
+	if x.nodes[rec.Identity].revision > rec.Revision {
+		return
+	}
 	x.count(rec.Identity, -1)
 	x.nodes[rec.Identity] = n
 	x.count(rec.Identity, 1)

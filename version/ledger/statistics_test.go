@@ -61,6 +61,18 @@ func TestIndexCounts(t *testing.T) {
 	x.Remove("dark too")
 }
 
+// Writers tell the index of their writes in any order.
+func TestIndexKeepsTheLaterRevision(t *testing.T) {
+	x := ledger.NewIndex(0)
+	later, earlier := named(dark(t), "node"), named(trial(t), "node")
+	later.Revision, earlier.Revision = 2, 1
+	x.Put(later)
+	x.Put(earlier)
+	if got, want := x.Candidate("2.0"), (ledger.Candidate{Version: "2.0", Dark: 1}); got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
 func TestIndexKnowsWhoseTimePassed(t *testing.T) {
 	x := ledger.NewIndex(0)
 	n := trial(t)
