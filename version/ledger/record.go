@@ -169,7 +169,8 @@ type Change struct {
 	MinHealthy Observed `json:"min_healthy,omitempty"`
 	// Reversible is false for a version from which there is no way back.
 	Reversible bool `json:"reversible"`
-	// Convicted is a rollback that no helper asked for.
+	// Convicted is a rollback from a version that it bars: it is owed, and tried
+	// again until it is done.
 	Convicted bool `json:"convicted,omitempty"`
 	// Confirmed is set once the node said that it took the update.
 	Confirmed bool `json:"confirmed,omitempty"`

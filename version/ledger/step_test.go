@@ -387,6 +387,12 @@ func TestBesideTheTable(t *testing.T) {
 				t.Errorf("why %q", why)
 			}
 		}},
+		{"a rollback that bars, and that the node could not do, is owed", func(t *testing.T) {
+			d := rollback("2.0", "")
+			d.Bar = true
+			arrived(t).apply(d).reply(ledger.ReplyRolledBack).wants(ledger.Convicted, ledger.NextDefer).wantsBarred("2.0").
+				after(time.Hour).apply(ledger.Inventory{Version: "2.0"}).wants(ledger.Intent, ledger.NextSend)
+		}},
 		{"an exec helper's does not", func(t *testing.T) {
 			n := arrived(t).apply(rollback("2.0", "1.0")).wants(ledger.Intent, ledger.NextSend).wantsBarred()
 			if len(n.rec.RolledBack) != 1 || n.rec.RolledBack[0].From != "2.0" {
@@ -447,6 +453,28 @@ func TestStaleEpochIsRefused(t *testing.T) {
 		result, err := ledger.Step(n.rec, ev, n.env)
 		if !errors.Is(err, ledger.ErrStaleEpoch) || result.Changed || len(result.Effects) > 0 || result.Next != ledger.NextLeave {
 			t.Errorf("%T: %v, %+v", ev, err, result)
+		}
+	}
+}
+
+// Recover is what a new leader does with any record, as often as it likes.
+func TestRecover(t *testing.T) {
+	for state, n := range map[ledger.State]*node{
+		ledger.Idle: idle(t), ledger.Verify: intent(t), ledger.Swapped: swapped(t), ledger.Dark: dark(t), ledger.Arrived: arrived(t),
+		ledger.Trial: trial(t), ledger.Convicted: convicted(t), ledger.Held: held(t),
+	} {
+		n.leader()
+		for range 2 {
+			result, err := ledger.Recover(n.rec, n.env)
+			if err != nil || result.Record.State != state {
+				t.Errorf("%s became %s, %v", state, result.Record.State, err)
+			}
+			for _, e := range result.Effects {
+				if _, look := e.(ledger.Look); !look {
+					t.Errorf("%s: %+v", state, e)
+				}
+			}
+			n.rec = result.Record
 		}
 	}
 }
