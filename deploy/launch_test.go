@@ -400,13 +400,15 @@ func (b *box) processes() []process {
 	return list
 }
 
+func (b *box) daemons() []process {
+	return slices.DeleteFunc(b.processes(), func(p process) bool { return p.version == "" })
+}
+
 // running are the versions of which a daemon runs.
 func (b *box) running() []string {
 	var list []string
-	for _, p := range b.processes() {
-		if p.version != "" {
-			list = append(list, p.version)
-		}
+	for _, p := range b.daemons() {
+		list = append(list, p.version)
 	}
 
 	return list
@@ -415,14 +417,25 @@ func (b *box) running() []string {
 // daemon is the pid of the only daemon.
 func (b *box) daemon() int {
 	b.t.Helper()
-	for _, p := range b.processes() {
-		if p.version != "" {
-			return p.pid
-		}
+	for _, p := range b.daemons() {
+		return p.pid
 	}
 	b.t.Fatal("no daemon runs")
 
 	return 0
+}
+
+// parent is the pid of a process's parent, 0 when it has ended.
+func parent(pid int) int {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := bytes.Cut(stat, []byte(") "))
+	f := strings.Fields(string(rest))
+	if len(f) < 2 {
+		return 0
+	}
+	ppid, _ := strconv.Atoi(f[1])
+
+	return ppid
 }
 
 // tell sends the daemon a signal.
@@ -511,20 +524,23 @@ const patience = 60 * time.Second
 
 func (b *box) eventually(what string, ok func() bool) {
 	b.t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			b.t.Fatalf("not seen: %s", what)
 		}
 	}
 }
 
-// waits waits until the only daemon is one of the version, and has done all its
-// steps.
+// waits waits until the only daemon is one of the version, the launcher's child,
+// and has done all its steps.
 func (b *box) waits(version string) {
 	b.t.Helper()
 	b.eventually(version+" runs", func() bool {
-		running, events := b.running(), b.events("")
-		return len(running) == 1 && running[0] == version && len(events) > 0 && events[len(events)-1] == version+" wait"
+		if events := b.events(""); len(events) == 0 || events[len(events)-1] != version+" wait" {
+			return false
+		}
+		d := b.daemons()
+		return len(d) == 1 && d[0].version == version && parent(d[0].pid) == b.launcher.Process.Pid
 	})
 }
 

@@ -172,9 +172,9 @@ func TestSecondLauncher(t *testing.T) {
 		b.start()
 		third, thirdEnded := b.launcher, b.ended
 		b.stopped(first, firstEnded)
+		b.launcher, b.ended = third, thirdEnded
 		b.eventually("it takes over", func() bool { return len(b.starts()) == 2 })
 		b.waits("v1")
-		b.launcher, b.ended = third, thirdEnded
 		b.stop()
 		if _, err := os.Lstat(filepath.Join(b.dir, "state/lock")); err == nil {
 			t.Error("the lock is left")

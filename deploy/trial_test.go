@@ -405,7 +405,7 @@ func TestPace(t *testing.T) {
 	}{
 		"failures":                {"crash", "5", []int{5, 10, 20, 40, 60, 60, 60}},
 		"failures, no backoff":    {"crash", "0", []int{1, 2, 4, 8, 12, 12}},
-		"failures, long backoff":  {"crash", "400", []int{400, 800, 1600}},
+		"failures, long backoff":  {"crash", "100", []int{100, 200}},
 		"clean exits":             {"exit", "5", []int{5, 10, 20, 40, 60, 60, 60}},
 		"clean exits, no backoff": {"exit", "0", []int{1, 2, 4, 8, 12, 12}},
 	} {
