@@ -77,15 +77,16 @@ printf '{"configuration":{"identity":"%s","plugin.choria.server.provision":"fals
 	cases := []struct {
 		name string
 		args []string
-		// warned are checks for which a warning is as it should be.
+		// warned are checks for which a warning is as it should be. That of shutdown
+		// is for all: how soon a helper ends depends on the machine.
 		warned []string
 	}{
 		{"examples/first", []string{examplePlugin(t, "first")}, nil},
 		{"examples/localca", []string{examplePlugin(t, "localca"), "--config", localca}, nil},
 		{"examples/python", []string{pythonExample(t), "--mtls", "off"}, nil},
-		{"the adapter of exec helpers", []string{"--exec", script + " --site 'new york'"}, []string{"shutdown"}},
-		{"the static helper", []string{self, "--arg", "static-helper", "--config", staticRules(t), "--nodes", "testdata/nodes.jsonl"}, []string{"decisions", "shutdown"}},
-		{"the demo's helper", []string{self, "--arg", demo.HelperCommand}, []string{"shutdown"}},
+		{"the adapter of exec helpers", []string{"--exec", script + " --site 'new york'"}, nil},
+		{"the static helper", []string{self, "--arg", "static-helper", "--config", staticRules(t), "--nodes", "testdata/nodes.jsonl"}, []string{"decisions"}},
+		{"the demo's helper", []string{self, "--arg", demo.HelperCommand}, nil},
 	}
 
 	for _, c := range cases {
@@ -97,7 +98,7 @@ printf '{"configuration":{"identity":"%s","plugin.choria.server.provision":"fals
 				t.Fatalf("code %d, %v\n%s%s", code, err, stdout, stderr)
 			}
 			for _, r := range report.Checks {
-				if r.Outcome == helpertest.Warned && !slices.Contains(c.warned, r.Name) {
+				if r.Outcome == helpertest.Warned && r.Name != "shutdown" && !slices.Contains(c.warned, r.Name) {
 					t.Errorf("%s", r)
 				}
 			}

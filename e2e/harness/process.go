@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Process is a program under test. It is gone when its test ends, with every
@@ -168,10 +170,10 @@ func (p *Process) End(sig syscall.Signal, limit time.Duration) (time.Duration, e
 	select {
 	case <-p.ended:
 	case <-timer.C:
-		return time.Since(begin), fmt.Errorf("%s still runs %v after %v", p.Name, limit, sig)
+		return time.Since(begin), fmt.Errorf("%s still runs %v after %s", p.Name, limit, unix.SignalName(sig))
 	}
 	if p.err != nil {
-		return time.Since(begin), fmt.Errorf("%s ended by %v: %w", p.Name, sig, p.err)
+		return time.Since(begin), fmt.Errorf("%s ended by %s: %w", p.Name, unix.SignalName(sig), p.err)
 	}
 
 	return time.Since(begin), nil
