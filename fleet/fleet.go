@@ -87,6 +87,9 @@ type Fleet struct {
 	// ignored bounds what is said of names that cannot be: anybody can announce
 	// any number of them.
 	ignored rate.Sometimes
+	// doubted and evicted pace what is said of identities that anybody can make up.
+	doubted rate.Sometimes
+	evicted rate.Sometimes
 	queue   *queue
 	slots   *slots
 	twins   *twins
@@ -95,7 +98,7 @@ type Fleet struct {
 // New returns a fleet that does nothing before Run.
 func New(cfg Config) *Fleet {
 	m := cfg.Metrics
-	f := &Fleet{cfg: cfg, ignored: rate.Sometimes{First: 10, Interval: ignoredPause}, twins: newTwins(2 * cfg.Interval)}
+	f := &Fleet{cfg: cfg, ignored: rate.Sometimes{First: 10, Interval: ignoredPause}, doubted: rate.Sometimes{First: 100, Interval: ignoredPause}, evicted: rate.Sometimes{Interval: time.Minute}, twins: newTwins(2 * cfg.Interval)}
 	f.slots = newSlots(cfg.Workers, outsidePerWorker*cfg.Workers, m.BusyWorkers.Add)
 	f.queue = newQueue(queueLimit, unprovenLimit, 2*cfg.Interval, func(identity string) {
 		m.StaleEntriesDropped.Inc()
@@ -203,13 +206,15 @@ func (f *Fleet) Announced(identity string) {
 // is left alone, until for two intervals nobody told so again; a pass that has
 // not sent a configuration yet ends.
 func (f *Fleet) Doubt(identity, why string) {
-	if !f.twins.seen(identity) {
+	if checkIdentity(identity) != nil || !f.twins.seen(identity) {
 		return
 	}
 	f.cfg.Metrics.Twins.Inc()
-	f.cfg.Log.WithField("identity", identity).Errorf(
-		"%s: two machines share this identity, or one answers in another's name; it is left alone until one alone answers for %v",
-		why, f.twins.hold)
+	f.doubted.Do(func() {
+		f.cfg.Log.WithField("identity", identity).Errorf(
+			"%s: two machines share this identity, or one answers in another's name; it is left alone until one alone answers for %v",
+			why, f.twins.hold)
+	})
 }
 
 // Doubted tells whether identity is held.
@@ -307,7 +312,10 @@ func (f *Fleet) provision(ctx context.Context, e *entry) {
 		log.Warnf("Provisioning ended, trying again in %v: %v", disconnectedRest, err)
 		f.queue.rest(e, disconnectedRest, queueAgain)
 	case host.Evicted:
-		log.Infof("The node makes room for others, it is found again if it is still there: %v", err)
+		log.Debugf("The node makes room for others, it is found again if it is still there: %v", err)
+		f.evicted.Do(func() {
+			f.cfg.Log.Warnf("Nodes are sent away because they do not answer and others wait: more names answer discovery, or announce themselves, than there are nodes (metric pass_seconds, result evicted)")
+		})
 		f.queue.rest(e, failedRest, finished)
 	case host.HelperUnavailable:
 		m.Deferred.Inc()

@@ -212,3 +212,17 @@ func TestQueueCountsWhatWaits(t *testing.T) {
 		q.mustAdd(t, "failed", queued)
 	})
 }
+
+// Announced nodes have half the room, so that invented ones keep no discovered
+// one out.
+func TestQueueLimits(t *testing.T) {
+	q := newTestQueue(4, nil)
+	for i, want := range []added{queued, queued, refused} {
+		if got := q.add(fmt.Sprintf("a%d", i), announced); got != want {
+			t.Errorf("announced node %d: %d, want %d", i, got, want)
+		}
+	}
+	for i, want := range []added{queued, queued, queued, queued, refused} {
+		q.mustAdd(t, fmt.Sprintf("d%d", i), want)
+	}
+}

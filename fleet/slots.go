@@ -18,7 +18,7 @@ const (
 	firstLend = 250 * time.Millisecond
 	// evictAfter is the least that a node that has not answered yet may wait for
 	// its answer, when others wait for its place.
-	evictAfter = 2 * time.Second
+	evictAfter = time.Second
 	// lookAgain is how often a node looks whether others wait for its place, or
 	// whether there is a place for it.
 	lookAgain = 250 * time.Millisecond

@@ -6,8 +6,7 @@ import (
 )
 
 // heldLimit bounds the memory of a network on which somebody answers for
-// everybody. Beyond it the oldest is forgotten: it is seen again when it is
-// called.
+// everybody. Beyond it another is forgotten: it is seen again when it is called.
 const heldLimit = 10_000
 
 // twins remembers the identities for which more than one machine answered.
@@ -31,7 +30,10 @@ func (t *twins) seen(identity string) (first bool) {
 	now := time.Now()
 	last, known := t.held[identity]
 	if !known && len(t.held) >= heldLimit {
-		t.forgetOldest()
+		for any := range t.held {
+			delete(t.held, any)
+			break
+		}
 	}
 	t.held[identity] = now
 
@@ -50,14 +52,4 @@ func (t *twins) holds(identity string) bool {
 	}
 
 	return known
-}
-
-func (t *twins) forgetOldest() {
-	oldest, first := "", true
-	for identity, last := range t.held {
-		if first || last.Before(t.held[oldest]) {
-			oldest, first = identity, false
-		}
-	}
-	delete(t.held, oldest)
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/choria-provisioner/provisioner/helper/helperv1"
 )
@@ -40,6 +41,7 @@ func checkConfigure(c *helperv1.Configure) error {
 		checkPolicies("action_policies", ".policy", c.GetActionPolicies()),
 		checkPolicies("opa_policies", ".rego", c.GetOpaPolicies()),
 		checkClaims(c.GetServerClaims()),
+		checkDirectory(c.GetSsldir()),
 	)
 }
 
@@ -86,12 +88,20 @@ func checkPolicies(kind, suffix string, policies map[string]string) error {
 		switch {
 		case !strings.HasSuffix(name, suffix) || name == suffix:
 			errs = append(errs, fmt.Errorf("%s: %q must end in %s", kind, name, suffix))
-		case strings.ContainsAny(name, "/\\\x00"):
-			errs = append(errs, fmt.Errorf("%s: %q must be a file name without a folder", kind, name))
+		case strings.ContainsAny(name, "/\\"), strings.ContainsFunc(name, unicode.IsControl):
+			errs = append(errs, fmt.Errorf("%s: %q must be a file name without a folder or control characters", kind, name))
 		}
 	}
 
 	return errors.Join(errs...)
+}
+
+func checkDirectory(dir string) error {
+	if strings.ContainsFunc(dir, unicode.IsControl) {
+		return fmt.Errorf("ssldir: %q holds a control character", dir)
+	}
+
+	return nil
 }
 
 func checkClaims(c *helperv1.ServerClaims) error {

@@ -171,7 +171,7 @@ func (n *fakeNode) good(req Request) []Reply {
 			"directory":  "/etc/choria",
 		})
 	case ActionGenCSR:
-		return ok(map[string]any{"csr": n.csr, "public_key": "PEM", "ssldir": "/etc/choria/ssl"})
+		return ok(map[string]any{"csr": n.csr, "public_key": "", "ssldir": "/etc/choria/ssl"})
 	case ActionInventory:
 		return ok(n.inventory)
 	default:
@@ -254,6 +254,13 @@ var rsaKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.Genera
 func testRSAKey(t *testing.T) *rsa.PrivateKey {
 	t.Helper()
 	key, err := rsaKey()
+	must(t, err)
+	return key
+}
+
+func testOtherRSAKey(t *testing.T) *rsa.PrivateKey {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	must(t, err)
 	return key
 }

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/choria-io/go-choria/protocol"
 	"github.com/choria-io/tokens"
@@ -86,9 +87,10 @@ func csrOracle(data []byte, identity string) bool {
 			if !set.ReadASN1(&attr, cbasn1.SEQUENCE) || !attr.ReadASN1Bytes(&oid, cbasn1.OBJECT_IDENTIFIER) || !attr.ReadAnyASN1(&value, &tag) {
 				return false
 			}
-			if bytes.Equal(oid, []byte{0x55, 4, 3}) {
-				names = append(names, string(value))
+			if !bytes.Equal(oid, []byte{0x55, 4, 3}) {
+				return false
 			}
+			names = append(names, string(value))
 		}
 	}
 	if len(names) != 1 {
@@ -158,6 +160,7 @@ func FuzzReadCSR(f *testing.F) {
 	}
 	f.Add([]byte("-----BEGIN CERTIFICATE REQUEST-----\n-----END CERTIFICATE REQUEST-----\n"))
 	f.Add(append(slices.Clone(good), good...))
+	f.Add(append(append(slices.Clone(good[:len(good)-1]), 1, '\n'), good...))
 
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if checkCSR(data, testIdentity, nil) == nil && !csrOracle(data, testIdentity) {
@@ -274,7 +277,7 @@ func FuzzReadKey(f *testing.F) {
 			Signature hexBytes `json:"signature"`
 			Directory string   `json:"directory"`
 		}
-		if json.Unmarshal(data, &r) != nil || len(r.Key) != 32 || len(r.Signature) != 64 || r.Directory == "" {
+		if json.Unmarshal(data, &r) != nil || len(r.Key) != 32 || len(r.Signature) != 64 || r.Directory == "" || len(r.Directory) > 1000 || strings.ContainsFunc(r.Directory, unicode.IsControl) {
 			return false
 		}
 		for other := range 64 {
@@ -292,6 +295,7 @@ func FuzzReadKey(f *testing.F) {
 	refuse := [][]byte{
 		reply("", "", ""),
 		reply(key, signature, ""),
+		reply(key, signature, "/etc\nevil=1"),
 		reply(key[:62], signature, "/"),
 		reply(key+"00", signature, "/"),
 		reply(key, signature[:126], "/"),

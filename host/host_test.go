@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
@@ -405,6 +406,40 @@ func TestClaimsForTheHelper(t *testing.T) {
 	if claims["cht"] != "s3cret" {
 		t.Errorf("the exec adapter was given %v", claims)
 	}
+}
+
+// What a token holds of secrets goes to no plugin, however its name is written.
+func TestClaimsOf(t *testing.T) {
+	claims := `{"cht":"a","CHT":"a","chusr":"b","ChUsr":"b","chpwd":"c","chPWD":"c","purpose":"p","extensions":{"cht":"kept"}}`
+	token := "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".x"
+	raw, stripped, err := claimsOf(token)
+	must(t, err)
+	if string(raw) != claims {
+		t.Errorf("the claims came out as %s", raw)
+	}
+	if want := `{"extensions":{"cht":"kept"},"purpose":"p"}`; string(stripped) != want {
+		t.Errorf("stripped to %s, want %s", stripped, want)
+	}
+}
+
+// A node that provisions by default must be told not to: without the key it
+// would restart into provisioning mode for ever.
+func TestProvisioningByDefault(t *testing.T) {
+	without := configureWith(func(c *helperv1.Configure) { delete(c.Configuration, provisionKey) })
+	s := newSetup(t, Features{JWT: true})
+	s.helper.configure = without
+	_, err := s.provision(t.Context())
+	if err == nil || !strings.Contains(err.Error(), `key "plugin.choria.server.provision" is missing`) {
+		t.Errorf("error %v", err)
+	}
+	if s.node.counts[ActionConfigure] != 0 {
+		t.Error("the node was configured")
+	}
+
+	s = newSetup(t, Features{}) // nobody knows
+	s.helper.configure = without
+	_, err = s.provision(t.Context())
+	must(t, err)
 }
 
 func TestRefusedNodes(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -259,7 +260,7 @@ func withoutDebug(l *logrus.Logger) *logrus.Logger {
 	return &logrus.Logger{
 		Out:          l.Out,
 		Hooks:        l.Hooks,
-		Formatter:    l.Formatter,
+		Formatter:    shortFormatter{l.Formatter},
 		ReportCaller: l.ReportCaller,
 		Level:        min(l.GetLevel(), logrus.InfoLevel),
 		ExitFunc:     l.ExitFunc,
@@ -274,6 +275,17 @@ func (f *sharedFramework) NewConnector(ctx context.Context, _ func() (srvcache.S
 	}
 
 	return &sharedConnector{Connector: s.Connector.(*sharedConnector).Connector, session: s, exchange: exchangeFrom(ctx)}, nil
+}
+
+// shortFormatter cuts messages: go-choria puts what nodes send into them.
+type shortFormatter struct{ logrus.Formatter }
+
+func (f shortFormatter) Format(e *logrus.Entry) ([]byte, error) {
+	if len(e.Message) > maxShown {
+		e.Message = strings.ToValidUTF8(e.Message[:maxShown], "") + "..."
+	}
+
+	return f.Formatter.Format(e)
 }
 
 // sharedConnector is a handle on a session's connection.

@@ -68,6 +68,17 @@ func (n *node) message(h *Host) *helperv1.Node {
 	return m
 }
 
+// provisionsByDefault tells whether the node's provisioning JWT makes it wait in
+// provisioning mode unless its configuration says otherwise (go-choria, choria,
+// ProvisionMode). Without the feature jwt that is not known.
+func (n *node) provisionsByDefault() bool {
+	var claims struct {
+		Default bool `json:"chpd"`
+	}
+
+	return json.Unmarshal(n.rawClaims, &claims) == nil && claims.Default
+}
+
 // fetchKey makes the node generate its ed25519 key and prove that it holds the
 // seed.
 func (h *Host) fetchKey(ctx context.Context, n *node) error {
@@ -110,6 +121,9 @@ func readKey(data []byte, nonce string) (key ed25519.PublicKey, signature []byte
 	}
 	if reply.Directory == "" {
 		return nil, nil, "", errors.New("the reply names no directory for the key")
+	}
+	if err := checkDirectory(reply.Directory); err != nil {
+		return nil, nil, "", fmt.Errorf("directory: %w", err)
 	}
 
 	return key, signature, reply.Directory, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/choria-io/go-choria/protocol"
 	"github.com/nats-io/nats.go"
 	"github.com/sirupsen/logrus"
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -20,6 +21,8 @@ const (
 	// see a second machine answer. A node answers within 20 s or never
 	// (go-choria, provision agent, metadata Timeout).
 	lateReplies = 30 * time.Second
+	// junkPause lies between two warnings about what is no reply.
+	junkPause = 10 * time.Second
 	// pendingBytes limits what may wait to be routed; discovery of 100,000
 	// nodes brings about 80 MiB at once.
 	pendingBytes = 256 << 20
@@ -51,6 +54,7 @@ type replyRouter struct {
 	nc    *nats.Conn
 	extra func(identity, action string)
 	log   *logrus.Entry
+	junk  rate.Sometimes
 
 	mu       sync.Mutex
 	prefixes map[string]bool
@@ -66,7 +70,7 @@ type route struct {
 }
 
 func newReplyRouter(nc *nats.Conn, extra func(identity, action string), log *logrus.Entry) *replyRouter {
-	return &replyRouter{nc: nc, extra: extra, log: log, prefixes: map[string]bool{}, routes: map[string]*route{}}
+	return &replyRouter{nc: nc, extra: extra, log: log, junk: rate.Sometimes{Interval: junkPause}, prefixes: map[string]bool{}, routes: map[string]*route{}}
 }
 
 // add routes subject to output until ctx ends. Receivers of one subject in one
@@ -136,8 +140,15 @@ func (r *replyRouter) route(m *nats.Msg) {
 	if to == nil {
 		return
 	}
+	if !isReply(m.Data) {
+		// go-choria would log it whole.
+		r.junk.Do(func() {
+			r.log.Warnf("A reply on %s is none of the protocol and is ignored, as are others for %v; any waiting node can send them", m.Subject, junkPause)
+		})
+		return
+	}
 
-	if e := to.exchange; e != nil && isReply(m.Data) && e.replies.Add(1) > 1 {
+	if e := to.exchange; e != nil && e.replies.Add(1) > 1 {
 		go r.extra(e.identity, e.action)
 	}
 

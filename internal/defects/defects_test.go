@@ -41,7 +41,7 @@ func defects() []defect {
 		},
 		{
 			name: "a CSR that is no PEM crashes the daemon",
-			file: "host/csr.go", old: "\tcase block == nil:\n\t\treturn errors.New(\"it is no PEM\")\n", new: "",
+			file: "host/csr.go", old: "\tcase block == nil:\n\t\treturn nil, errors.New(\"it is no PEM\")\n", new: "",
 			pkg: "./host", run: "TestCheckCSR",
 		},
 		{
