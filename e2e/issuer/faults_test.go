@@ -49,7 +49,7 @@ func testOneOfEach(t *testing.T, site faultSite) {
 		{Fault: "key-upper-case", Fate: harness.Provisioned},
 		{Fault: "key-neutral", Says: "is weak: anybody could sign for it"},
 		{Fault: "key-no-directory", Says: "the reply names no directory"},
-		{Fault: "key-directory-newline", Says: "a line break would add a line"},
+		{Fault: "key-directory-newline", Says: "is no path"},
 		{Fault: "signature-empty", Says: "the signature of the nonce has 0 characters"},
 		{Fault: "signature-short", Says: "the signature of the nonce has 126 characters"},
 		{Fault: "signature-wrong", Says: "the signature of the nonce is not that of the public key"},
