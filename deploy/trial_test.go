@@ -333,6 +333,14 @@ func TestCharging(t *testing.T) {
 			b.deliver("v2", "crash", "crash", "prove crash", "crash", "wait")
 			b.start()
 		}, []string{"v2", "v2", "v2", "v2", "v2"}, "v2"},
+		"a report counts, even if the daemon failed before it cleared the counter": {func(b *box) {
+			b.proved()
+			b.deliver("v2", "crash", "crash", "half crash", "crash", "wait")
+			b.start()
+			b.waits("v2")
+			b.want("counter", b.file("start-attempts"), "2")
+			b.want("trial", b.file("trial"), "")
+		}, []string{"v2", "v2", "v2", "v2", "v2"}, "v2"},
 		"a counter of an unknown version is not charged to a new trial": {func(b *box) {
 			b.proved()
 			b.put("start-attempts", "2\n")
