@@ -4,7 +4,8 @@ SHELL := /bin/sh
 
 # Debian packages that the checks need, each with a program or file of it.
 PACKAGES := protobuf-compiler:protoc libprotobuf-dev:/usr/include/google/protobuf/descriptor.proto prometheus:promtool \
-	python3-grpcio:/usr/lib/python3/dist-packages/grpc/__init__.py python3-protobuf:/usr/lib/python3/dist-packages/google/protobuf/__init__.py
+	python3-grpcio:/usr/lib/python3/dist-packages/grpc/__init__.py python3-protobuf:/usr/lib/python3/dist-packages/google/protobuf/__init__.py \
+	dash:dash busybox:busybox bash:bash shellcheck:shellcheck
 
 MODULES := . helper examples
 TOOLS := build/tools
@@ -63,6 +64,7 @@ FUZZTIME ?= 60s
 .PHONY: test-long
 test-long: test test-defects ## what takes longer: run it before a release
 	set -e; for m in $(MODULES); do (cd $$m && go test -tags long -timeout 60m ./...); done
+	LAUNCH_LONG=1 go test -run 'TestKilled|TestStopAtAny' -timeout 20m ./deploy
 	$(MAKE) --no-print-directory fuzz
 	$(MAKE) --no-print-directory bench
 
