@@ -107,7 +107,7 @@ func TestElector_mayNotWrite(t *testing.T) {
 	m := n.Start(t, "a", &record, nil)
 
 	suite.Eventually(t, "the error is in the status", 20*time.Second, func() bool { return errors.Is(m.Status().Err, nats.ErrPermissionViolation) })
-	if got := m.Gate.Reason(); !strings.HasPrefix(got, "no permission: let this user publish to") {
+	if got := m.Gate.Reason(); !strings.HasPrefix(got, "the lease in bucket CHORIA_LEADER_ELECTION could not be written: no permission: let this user publish to") {
 		t.Errorf("the gate's reason: %s", got)
 	}
 }
