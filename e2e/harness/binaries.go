@@ -6,9 +6,11 @@
 package harness
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -28,11 +30,12 @@ type Binaries struct {
 	SiteHelper string
 }
 
-// Build builds the programs into a directory that goes with the test.
+// Build builds the programs, once for all tests of a test binary: the go command
+// finds them up to date after that.
 func Build(t testing.TB) Binaries {
 	t.Helper()
 
-	dir := t.TempDir()
+	dir := buildDir(t)
 	run(t, moduleRoot(t), "go", "build", "-o", dir+"/", "./cmd/choria-provisioner", "./internal/choriaserver", "./internal/choriaping", "./e2e/sitehelper")
 
 	return Binaries{
@@ -48,11 +51,27 @@ func Build(t testing.TB) Binaries {
 func BuildExample(t testing.TB, name string) string {
 	t.Helper()
 
-	dir := t.TempDir()
+	dir := buildDir(t)
 	run(t, filepath.Join(moduleRoot(t), "examples"), "go", "build", "-o", dir+"/", "./"+name)
 
 	return filepath.Join(dir, name)
 }
+
+// buildDir is where this test binary's programs go; another one's may be built at
+// the same time.
+func buildDir(t testing.TB) string {
+	t.Helper()
+
+	dir := filepath.Join(moduleRoot(t), "build", "e2e", filepath.Base(os.Args[0]))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+
+	return dir
+}
+
+// oneAtATime keeps parallel tests from writing the same program at once.
+var oneAtATime sync.Mutex
 
 func moduleRoot(t testing.TB) string {
 	t.Helper()
@@ -63,6 +82,9 @@ func moduleRoot(t testing.TB) string {
 // run runs a command in dir and returns what it prints.
 func run(t testing.TB, dir string, command string, args ...string) string {
 	t.Helper()
+
+	oneAtATime.Lock()
+	defer oneAtATime.Unlock()
 
 	cmd := exec.Command(command, args...)
 	cmd.Dir = dir
