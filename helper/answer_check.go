@@ -13,8 +13,9 @@ import (
 	"github.com/choria-provisioner/provisioner/helper/helperv1"
 )
 
-// provisionKey is the setting that keeps a server in provisioning mode.
-const provisionKey = "plugin.choria.server.provision"
+// ProvisionKey is the setting that keeps a server in provisioning mode
+// (go-choria, choria, ProvisionMode).
+const ProvisionKey = "plugin.choria.server.provision"
 
 // CheckAnswer says what is wrong with an answer, by the rules of the contract:
 // what a node would refuse, or would read otherwise than it was meant. The node
@@ -67,7 +68,7 @@ func checkConfiguration(configuration map[string]string) error {
 			errs = append(errs, fmt.Errorf("configuration: key %q: its line would have %d bytes, and a node reads nothing from a line of %d on", k, len(k)+len("=")+len(v), bufio.MaxScanTokenSize))
 		case strings.Contains(k, "="):
 			errs = append(errs, fmt.Errorf("configuration: key %q: a key cannot hold an equals sign", k))
-		case strings.TrimSpace(k) == provisionKey && isTrue(v):
+		case strings.TrimSpace(k) == ProvisionKey && isTrue(v):
 			errs = append(errs, fmt.Errorf("configuration: key %q: %q leaves provisioning on, the node would refuse to restart", k, v))
 		}
 	}

@@ -12,17 +12,15 @@ import (
 
 	"github.com/choria-io/go-choria/choria"
 
+	"github.com/choria-provisioner/provisioner/helper"
 	"github.com/choria-provisioner/provisioner/helper/helperv1"
 )
-
-// provisionKey is the setting that keeps a server in provisioning mode.
-const provisionKey = "plugin.choria.server.provision"
 
 // configureRequest turns the helper's answer, which was checked, into what is
 // sent to the node.
 func (h *Host) configureRequest(c *helperv1.Configure, n *node) (*ConfigureRequest, error) {
-	if _, set := c.Configuration[provisionKey]; !set && n.provisionsByDefault() {
-		return nil, fmt.Errorf("the helper's answer is refused: configuration: key %q is missing: the node's provisioning JWT turns provisioning on where the configuration does not turn it off, it would be back at once", provisionKey)
+	if _, set := c.Configuration[helper.ProvisionKey]; !set && n.provisionsByDefault() {
+		return nil, fmt.Errorf("the helper's answer is refused: configuration: key %q is missing: the node's provisioning JWT turns provisioning on where the configuration does not turn it off, it would be back at once", helper.ProvisionKey)
 	}
 
 	configuration, err := json.Marshal(c.Configuration)

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/choria-provisioner/provisioner/helper"
 	"github.com/choria-provisioner/provisioner/helper/helperv1"
 )
 
@@ -425,7 +426,7 @@ func TestClaimsOf(t *testing.T) {
 // A node that provisions by default must be told not to: without the key it
 // would restart into provisioning mode for ever.
 func TestProvisioningByDefault(t *testing.T) {
-	without := configureWith(func(c *helperv1.Configure) { delete(c.Configuration, provisionKey) })
+	without := configureWith(func(c *helperv1.Configure) { delete(c.Configuration, helper.ProvisionKey) })
 	s := newSetup(t, Features{JWT: true})
 	s.helper.configure = without
 	_, err := s.provision(t.Context())

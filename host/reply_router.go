@@ -76,10 +76,12 @@ func newReplyRouter(nc *nats.Conn, extra func(identity, action string), log *log
 // add routes subject to output until ctx ends. Receivers of one subject in one
 // named group share one copy, as a queue group does.
 func (r *replyRouter) add(ctx context.Context, subject, group string, output chan inter.ConnectorMessage, e *exchange) error {
-	prefix, _, ok := cutLast(subject, ".")
-	if !ok {
+	end := strings.LastIndexByte(subject, '.')
+	if end < 0 {
 		return fmt.Errorf("subject %q is none for replies", subject)
 	}
+
+	prefix := subject[:end]
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,12 +175,4 @@ func isReply(data []byte) bool {
 	default:
 		return false
 	}
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-
-	return s, "", false
 }
