@@ -102,7 +102,8 @@ func call[Resp any](ctx context.Context, s *Supervisor, method string, req proto
 // readError says in the host's words what gRPC says in its own.
 func readError(ctx context.Context, inst *instance, err error) error {
 	switch code := status.Code(err); {
-	case code == codes.DeadlineExceeded && ctx.Err() != nil:
+	case code == codes.DeadlineExceeded && deadlinePassed(ctx):
+		<-ctx.Done() // due: gRPC looks at the clock, or hears the helper's timer, before ours has run
 		return status.Error(code, context.Cause(ctx).Error())
 	case code == codes.ResourceExhausted && strings.Contains(err.Error(), "received message") && strings.Contains(err.Error(), "larger than max"):
 		// gRPC's own limit; only its text tells it from the helper's word.
@@ -112,6 +113,14 @@ func readError(ctx context.Context, inst *instance, err error) error {
 	}
 
 	return err
+}
+
+// deadlinePassed tells the end of the call's own time from a helper's answer
+// that something else was too slow.
+func deadlinePassed(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+
+	return ok && !time.Now().Before(deadline)
 }
 
 // connectionLost says that gRPC, and not the helper, made an error: the end of a

@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -147,4 +148,34 @@ func TestAnswersOfEveryShape(t *testing.T) {
 			_ = helper.CheckAnswer(got)
 		})
 	}
+}
+
+// lateContext is past its deadline while its timer has not run: gRPC, which
+// looks at the clock, can end a call then.
+type lateContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+func TestDeadlineInOurWords(t *testing.T) {
+	const foreign = "stream terminated by RST_STREAM with error code: CANCEL"
+	err := status.Error(codes.DeadlineExceeded, foreign)
+
+	t.Run("the call's own deadline, seen before its timer ran", func(t *testing.T) {
+		parent, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(20*time.Millisecond, func() { cancel(errors.New("no answer within 1s")) })
+		got := readError(lateContext{parent, time.Now()}, &instance{}, err)
+		if status.Code(got) != codes.DeadlineExceeded || status.Convert(got).Message() != "no answer within 1s" {
+			t.Errorf("got %v", got)
+		}
+	})
+
+	t.Run("something the helper waited for", func(t *testing.T) {
+		got := readError(lateContext{t.Context(), time.Now().Add(time.Hour)}, &instance{}, err)
+		if status.Convert(got).Message() != foreign {
+			t.Errorf("got %v", got)
+		}
+	})
 }
