@@ -50,8 +50,7 @@ func (k *Keeper) Load(ctx context.Context) error {
 // is stored. After an error nothing may be carried out; the event can be applied
 // again. Errors are those of Step and of the store.
 func (k *Keeper) Apply(ctx context.Context, identity string, ev Event) (Result, error) {
-	env := k.env()
-	env.Fleet = k.index
+	env := k.Env()
 	if d, ok := ev.(Decision); ok && d.Direction != "" && env.Policy.hasBudgets() {
 		k.budget.Lock()
 		defer k.budget.Unlock()
@@ -85,12 +84,27 @@ func (k *Keeper) Forget(ctx context.Context, identity string) error {
 	if err != nil {
 		return err
 	}
-	if err := k.store.Delete(ctx, identity, rec.Revision); err != nil {
+
+	return k.Remove(ctx, rec)
+}
+
+// Remove removes a record, unless it was written since. ErrConflict says that it
+// was.
+func (k *Keeper) Remove(ctx context.Context, rec Record) error {
+	if err := k.store.Delete(ctx, rec.Identity, rec.Revision); err != nil {
 		return err
 	}
-	k.index.Remove(identity)
+	k.index.Remove(rec.Identity)
 
 	return nil
+}
+
+// Env is what records are judged by at the moment.
+func (k *Keeper) Env() Env {
+	env := k.env()
+	env.Fleet = k.index
+
+	return env
 }
 
 // record is that of a node, a new one when there is none that can be read.

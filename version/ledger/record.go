@@ -245,6 +245,11 @@ const (
 	HeldConvicted HoldReason = "convicted"
 )
 
+// HoldReasons are all reasons.
+func HoldReasons() []HoldReason {
+	return []HoldReason{HeldBroken, HeldExecFailed, HeldUnsettled, HeldThirdVersion, HeldThirdChange, HeldConvicted}
+}
+
 // Blocks tells whether the node must not be provisioned either, whatever
 // upgrades_optional says: what lies on its disk may not start, so that a restart
 // would lose it, or it was convicted of being no good in the fleet.

@@ -14,7 +14,7 @@ import (
 // applied again after a write of unknown fate.
 //
 // The error is ErrStaleEpoch when a later leader wrote the record, and for what
-// a person orders ErrNothingHeld or ErrUnderWay.
+// a person orders ErrNothingHeld, ErrUnderWay, ErrInvalidVersion or ErrNewer.
 func Step(rec Record, ev Event, env Env) (Result, error) {
 	if rec.Epoch > env.Epoch {
 		return Result{Record: rec, Next: NextLeave}, fmt.Errorf("%s: %w: record of epoch %d, ours is %d", rec.Identity, ErrStaleEpoch, rec.Epoch, env.Epoch)
@@ -77,6 +77,8 @@ func (s *step) apply(ev Event) error {
 		return s.release(ev)
 	case Expect:
 		return s.expect(ev)
+	case Restore:
+		return s.restore(ev)
 	default:
 		return fmt.Errorf("unknown event %T", ev)
 	}
