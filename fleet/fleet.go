@@ -46,6 +46,8 @@ const (
 	lockedRest = 30 * time.Second
 	// disconnectedRest spreads the nodes whose calls a dropped connection ended.
 	disconnectedRest = 5 * time.Second
+	// updatingRest is how long a node that updates itself is left alone at least.
+	updatingRest = time.Second
 	// ignoredPause lies between two lines about names that cannot be.
 	ignoredPause = 10 * time.Second
 	// gaugeInterval is how often the gauges are set.
@@ -69,6 +71,11 @@ type Config struct {
 	Discover func(ctx context.Context) ([]string, error)
 	// Provision is called for one node at a time and many at once.
 	Provision Provisioner
+	// Begin is called before anything else whenever the gate has opened; an error
+	// is the end of ctx.
+	Begin func(ctx context.Context) error
+	// Found is told of each node that answers discovery or announces itself.
+	Found func(identity string)
 	// Report is told of each pass, by many goroutines.
 	Report  func(Pass)
 	Gate    *election.Gate
@@ -93,12 +100,20 @@ type Fleet struct {
 	queue   *queue
 	slots   *slots
 	twins   *twins
+	// draining ends with Drain, ended is closed when Run returns.
+	draining context.Context
+	drain    context.CancelFunc
+	ended    chan struct{}
+	end      func()
 }
 
 // New returns a fleet that does nothing before Run.
 func New(cfg Config) *Fleet {
 	m := cfg.Metrics
 	f := &Fleet{cfg: cfg, ignored: rate.Sometimes{First: 10, Interval: ignoredPause}, doubted: rate.Sometimes{First: 100, Interval: ignoredPause}, evicted: rate.Sometimes{Interval: time.Minute}, twins: newTwins(2 * cfg.Interval)}
+	f.draining, f.drain = context.WithCancel(context.Background())
+	f.ended = make(chan struct{})
+	f.end = sync.OnceFunc(func() { close(f.ended) })
 	f.slots = newSlots(cfg.Workers, outsidePerWorker*cfg.Workers, m.BusyWorkers.Add)
 	f.queue = newQueue(queueLimit, unprovenLimit, 2*cfg.Interval, func(identity string) {
 		m.StaleEntriesDropped.Inc()
@@ -108,22 +123,50 @@ func New(cfg Config) *Fleet {
 	return f
 }
 
-// Run works whenever the gate is open, until ctx ends. It returns when no node
-// is worked on any more.
+// Run works whenever the gate is open, until ctx ends or the fleet was drained.
+// It returns when no node is worked on any more.
 func (f *Fleet) Run(ctx context.Context) {
-	for f.cfg.Gate.Wait(ctx) == nil && ctx.Err() == nil {
+	defer f.end()
+	taking := f.undrained(ctx)
+	for f.cfg.Gate.Wait(taking) == nil && taking.Err() == nil {
 		session, cancel := f.cfg.Gate.Session(ctx)
-		f.work(session)
+		if f.cfg.Begin(session) == nil {
+			f.work(session)
+		}
 		cancel()
 		f.queue.clear()
 		f.setGauges()
 	}
 }
 
-// work discovers and provisions until ctx ends.
+// Drain begins no more nodes. It returns when those in work have ended, by
+// themselves, and Run with them; the error is that of ctx, which ends the wait
+// alone.
+func (f *Fleet) Drain(ctx context.Context) error {
+	f.drain()
+	select {
+	case <-f.ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// undrained is ctx that also ends with Drain. It is dropped with either.
+func (f *Fleet) undrained(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(f.draining, cancel)
+	context.AfterFunc(ctx, func() { stop() })
+
+	return ctx
+}
+
+// work discovers and provisions until ctx ends or the fleet is drained.
 func (f *Fleet) work(ctx context.Context) {
 	var tasks sync.WaitGroup
-	tasks.Go(func() { f.dispatch(ctx) })
+	passes := ctx
+	ctx = f.undrained(ctx)
+	tasks.Go(func() { f.dispatch(ctx, passes) })
 	defer tasks.Wait()
 
 	gauges := time.NewTicker(gaugeInterval)
@@ -194,7 +237,7 @@ func (f *Fleet) discover(ctx context.Context) {
 
 // Announced takes a node that announced itself. It never blocks.
 func (f *Fleet) Announced(identity string) {
-	if !f.cfg.Gate.IsOpen() {
+	if !f.cfg.Gate.IsOpen() || f.draining.Err() != nil {
 		return
 	}
 	if f.add(identity, announced) == queued {
@@ -229,6 +272,7 @@ func (f *Fleet) add(identity string, from source) added {
 		return held
 	}
 
+	f.cfg.Found(identity)
 	result := f.queue.add(identity, from)
 	if result == refused {
 		f.cfg.Metrics.QueueRefusals.Inc()
@@ -260,7 +304,8 @@ func checkIdentity(identity string) error {
 }
 
 // dispatch hands nodes to workers until ctx ends, and returns when all are done.
-func (f *Fleet) dispatch(ctx context.Context) {
+// A pass ends early with passes alone.
+func (f *Fleet) dispatch(ctx, passes context.Context) {
 	var busy sync.WaitGroup
 	defer busy.Wait()
 
@@ -273,7 +318,7 @@ func (f *Fleet) dispatch(ctx context.Context) {
 			f.queue.forget(e)
 			return
 		}
-		busy.Go(func() { f.provision(ctx, e) })
+		busy.Go(func() { f.provision(passes, e) })
 	}
 }
 
@@ -336,6 +381,13 @@ func (f *Fleet) provision(ctx context.Context, e *entry) {
 	case host.Shutdown:
 		log.Infof("The node was told to shut down: %s", outcome.Reason)
 		f.queue.rest(e, finishedRest, finished)
+	case host.UpgradeSent, host.Updating:
+		log.Infof("The node is left alone for its update: %s", outcome.Reason)
+		f.queue.rest(e, max(outcome.RetryAfter, updatingRest), awaited)
+	case host.Refused:
+		m.ProvisionErrors.Inc()
+		log.Errorf("The node is not provisioned because of its version, looking again next cycle: %s", outcome.Reason)
+		f.queue.rest(e, failedRest, findAgain)
 	case host.Failed:
 		m.ProvisionErrors.Inc()
 		log.Errorf("Could not provision the node: %v", err)
