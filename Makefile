@@ -5,7 +5,7 @@ SHELL := /bin/sh
 # Debian packages that the checks need, each with a program or file of it.
 PACKAGES := protobuf-compiler:protoc libprotobuf-dev:/usr/include/google/protobuf/descriptor.proto prometheus:promtool \
 	python3-grpcio:/usr/lib/python3/dist-packages/grpc/__init__.py python3-protobuf:/usr/lib/python3/dist-packages/google/protobuf/__init__.py \
-	dash:dash busybox:busybox bash:bash shellcheck:shellcheck
+	dash:dash busybox:busybox bash:bash shellcheck:shellcheck bzip2:bzip2
 
 MODULES := . helper examples
 TOOLS := build/tools

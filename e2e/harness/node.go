@@ -21,6 +21,8 @@ type Node struct {
 	Identity string
 	// Dir holds its configuration, keys and tokens.
 	Dir string
+	// Program is the file that it runs.
+	Program string
 }
 
 // StartNode starts a server that waits to be provisioned. The token is what its
@@ -28,10 +30,27 @@ type Node struct {
 func StartNode(t testing.TB, bin Binaries, identity, token string) *Node {
 	t.Helper()
 
-	n := &Node{Identity: identity, Dir: t.TempDir()}
+	return startNode(t, &Node{Identity: identity, Dir: t.TempDir(), Program: bin.ChoriaServer}, token)
+}
+
+// StartRelease is StartNode for a server that can update itself: it runs a copy
+// of a release, which is its own to replace.
+func StartRelease(t testing.TB, release Release, identity, token string) *Node {
+	t.Helper()
+
+	dir := t.TempDir()
+	n := &Node{Identity: identity, Dir: dir, Program: filepath.Join(dir, "choria")}
+	release.install(t, n.Program)
+
+	return startNode(t, n, token)
+}
+
+func startNode(t testing.TB, n *Node, token string) *Node {
+	t.Helper()
+
 	for name, content := range map[string]string{
 		"provisioning.jwt": token,
-		"facts.json":       fmt.Sprintf(`{"fqdn": %q, "role": "e2e"}`, identity),
+		"facts.json":       fmt.Sprintf(`{"fqdn": %q, "role": "e2e"}`, n.Identity),
 	} {
 		err := os.WriteFile(filepath.Join(n.Dir, name), []byte(content), 0o600)
 		if err != nil {
@@ -39,11 +58,11 @@ func StartNode(t testing.TB, bin Binaries, identity, token string) *Node {
 		}
 	}
 
-	n.Process = Start(t, identity, n.Dir, nil, bin.ChoriaServer,
+	n.Process = Start(t, n.Identity, n.Dir, nil, n.Program,
 		"--config", n.Path("server.conf"),
 		"--token", n.Path("provisioning.jwt"),
 		"--facts", n.Path("facts.json"),
-		"--identity", identity)
+		"--identity", n.Identity)
 
 	return n
 }
@@ -62,10 +81,11 @@ func (n *Node) Read(name string) (string, error) {
 type NodeStart struct {
 	PID          int
 	Provisioning bool
+	Version      string
 }
 
 // startLine is what the server logs when it starts.
-var startLine = regexp.MustCompile(`msg="Starting Choria server" .*\bpid=(\d+) provisioning=(true|false)`)
+var startLine = regexp.MustCompile(`msg="Starting Choria server" .*\bpid=(\d+) provisioning=(true|false) version=(\S+)`)
 
 // Starts are the starts of the server, as its log tells them: a process that
 // executes its program again keeps its pid and start time.
@@ -76,7 +96,7 @@ func (n *Node) Starts() []NodeStart {
 		if err != nil {
 			continue
 		}
-		starts = append(starts, NodeStart{PID: pid, Provisioning: match[2] == "true"})
+		starts = append(starts, NodeStart{PID: pid, Provisioning: match[2] == "true", Version: match[3]})
 	}
 
 	return starts
@@ -113,11 +133,26 @@ func (n *Node) configuration() (map[string]string, error) {
 func (n *Node) ExpectReexecuted(t testing.TB) {
 	t.Helper()
 
+	n.ExpectStarts(t, NodeStart{Provisioning: true}, NodeStart{})
+}
+
+// ExpectStarts checks that the process that was started is still the one that
+// runs, and that it executed its program so often. A version that is not given
+// is the first one's.
+func (n *Node) ExpectStarts(t testing.TB, want ...NodeStart) {
+	t.Helper()
+
 	if !n.ID.Alive() {
 		t.Errorf("process %d of %s ended", n.ID.PID, n.Identity)
 	}
-	want := []NodeStart{{PID: n.ID.PID, Provisioning: true}, {PID: n.ID.PID, Provisioning: false}}
-	if got := n.Starts(); !slices.Equal(got, want) {
+	got := n.Starts()
+	for i := range want {
+		want[i].PID = n.ID.PID
+		if want[i].Version == "" && len(got) > 0 {
+			want[i].Version = got[0].Version
+		}
+	}
+	if !slices.Equal(got, want) {
 		t.Errorf("starts of %s: %+v, not %+v", n.Identity, got, want)
 	}
 }
@@ -136,5 +171,18 @@ func (n *Node) ExpectConfiguration(t testing.TB, settings map[string]string) {
 	want := fill(settings, n.Identity, n.Dir)
 	if !maps.Equal(got, want) {
 		t.Errorf("configuration of %s:\n%v\nnot\n%v", n.Identity, got, want)
+	}
+}
+
+// ExpectProgram checks the file that the node runs, and the backup of the one
+// before it.
+func (n *Node) ExpectProgram(t testing.TB, now, backup Release) {
+	t.Helper()
+
+	name := filepath.Base(n.Program)
+	for file, release := range map[string]Release{name: now, name + ".backup": backup} {
+		if n.Digest(t, file) != release.Digest(t) {
+			t.Errorf("%s of %s is not release %s", file, n.Identity, release.Version)
+		}
 	}
 }

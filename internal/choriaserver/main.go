@@ -5,7 +5,9 @@
 // file it waits in provisioning mode on the brokers that the provisioning token
 // names; once the file is there it is an ordinary server. The provision agent
 // writes the file and replaces the process by executing os.Args[0] again, so
-// the program must be started by its absolute path.
+// the program must be started by its absolute path. It can update itself: the
+// same agent replaces that file by another release, which a test makes by
+// linking the program with another version or by appending a trailer.
 //
 // go-choria keeps its build settings, its agents and protocol.Secure in package
 // variables: there is one server in a process.
@@ -31,6 +33,8 @@ import (
 	"github.com/choria-io/go-choria/server"
 	"github.com/choria-io/go-choria/server/agents"
 	"github.com/sirupsen/logrus"
+
+	"github.com/choria-provisioner/provisioner/internal/choriaserver/trailer"
 )
 
 // settings are the flags of the program.
@@ -42,8 +46,6 @@ type settings struct {
 	// identity is what the server calls itself while it waits; afterwards it is
 	// what its configuration file says.
 	identity string
-	// version is what it says it runs.
-	version string
 	// facts is a JSON file; empty is no facts.
 	facts string
 }
@@ -53,7 +55,6 @@ func main() {
 	flag.StringVar(&s.config, "config", "", "configuration `file`, absolute; absent before the server is provisioned")
 	flag.StringVar(&s.token, "token", "", "provisioning token `file`, absolute")
 	flag.StringVar(&s.identity, "identity", "", "identity while waiting to be provisioned")
-	flag.StringVar(&s.version, "version", build.Version, "version to report")
 	flag.StringVar(&s.facts, "facts", "", "JSON `file` with the facts while waiting to be provisioned")
 	flag.Parse()
 
@@ -74,11 +75,17 @@ func run(ctx context.Context, s settings) error {
 		}
 	}
 
-	build.Version = s.version
+	release, err := trailer.Read(os.Args[0])
+	if err != nil {
+		return err
+	}
+	if release.Version != "" {
+		build.Version = release.Version
+	}
 	build.ProvisionJWTFile = s.token
 	build.ProvisionFacts = s.facts
 
-	cfg, err := loadConfig(s)
+	cfg, err := loadConfig(s, release.Fault)
 	if err != nil {
 		return err
 	}
@@ -103,6 +110,7 @@ func run(ctx context.Context, s settings) error {
 		"identity":     cfg.Identity,
 		"pid":          os.Getpid(),
 		"provisioning": fw.ProvisionMode(),
+		"version":      build.Version,
 		"collectives":  cfg.Collectives,
 	}).Warn("Starting Choria server")
 
@@ -118,10 +126,17 @@ func run(ctx context.Context, s settings) error {
 }
 
 // loadConfig reads the configuration file; when there is none it is that of a
-// server that waits to be provisioned.
-func loadConfig(s settings) (*config.Config, error) {
+// server that waits to be provisioned. A fault is that of the release.
+func loadConfig(s settings, fault trailer.Fault) (*config.Config, error) {
+	if fault == trailer.CrashAtStart {
+		return nil, fmt.Errorf("this release crashes: %s", fault)
+	}
+
 	_, err := os.Stat(s.config)
 	switch {
+	case err == nil && fault == trailer.CrashOnceConfigured:
+		return nil, fmt.Errorf("this release crashes: %s", fault)
+
 	case err == nil:
 		cfg, err := config.NewSystemConfig(s.config, true)
 		if err != nil {
@@ -138,6 +153,9 @@ func loadConfig(s settings) (*config.Config, error) {
 		return nil, fmt.Errorf("default configuration: %w", err)
 	}
 	cfg.ConfigFile = s.config
+	if fault == trailer.RefuseConfiguration {
+		cfg.ConfigFile = ""
+	}
 	cfg.Identity = s.identity
 	// there are no certificates yet; ConfigureProvisioning sets the rest
 	cfg.Choria.SecurityProvider = "file"

@@ -1,0 +1,113 @@
+//go:build linux
+
+package harness
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// Repository is a repository of releases on loopback, as go-updater wants it:
+// VERSION/OS/ARCH/release.json names a file beside it, the bzip2 of a program,
+// and the sha256 of the program itself.
+type Repository struct {
+	// URL is what upgrades_repository says.
+	URL string
+
+	mu       sync.Mutex
+	releases map[string]published
+	requests []string
+}
+
+// published is a release with its release.json.
+type published struct {
+	Release
+	spec []byte
+}
+
+const (
+	specFile    = "release.json"
+	programFile = "choria.bz2"
+)
+
+// StartRepository starts a repository without releases.
+func StartRepository(t testing.TB) *Repository {
+	t.Helper()
+
+	r := &Repository{releases: map[string]published{}}
+	server := httptest.NewServer(r)
+	t.Cleanup(server.Close)
+	r.URL = server.URL
+
+	return r
+}
+
+// Publish adds releases.
+func (r *Repository) Publish(t testing.TB, releases ...Release) {
+	t.Helper()
+
+	for _, release := range releases {
+		spec, err := json.Marshal(map[string]string{"binary": programFile, "hash": release.Digest(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.mu.Lock()
+		r.releases[release.Version] = published{release, spec}
+		r.mu.Unlock()
+	}
+}
+
+// Fetches are the paths that a server asks for to take a release, in order.
+func Fetches(version string) []string {
+	return []string{specPath(version), releasePath(version, programFile)}
+}
+
+func specPath(version string) string { return releasePath(version, specFile) }
+
+func releasePath(version, file string) string {
+	return path.Join("/", version, runtime.GOOS, runtime.GOARCH, file)
+}
+
+// Requests are the paths that were asked for so far, in order.
+func (r *Repository) Requests() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	return slices.Clone(r.requests)
+}
+
+// ServeHTTP implements http.Handler.
+func (r *Repository) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	r.mu.Lock()
+	r.requests = append(r.requests, req.URL.Path)
+	var found published
+	for version, p := range r.releases {
+		if slices.Contains(Fetches(version), req.URL.Path) {
+			found = p
+		}
+	}
+	r.mu.Unlock()
+
+	switch {
+	case found.spec == nil:
+		http.NotFound(w, req)
+	case path.Base(req.URL.Path) == specFile:
+		_, _ = w.Write(found.spec)
+	default:
+		program, err := found.openCompressed()
+		if err != nil {
+			http.Error(w, fmt.Sprint(err), http.StatusInternalServerError)
+			return
+		}
+		defer program.Close()
+		_, _ = io.Copy(w, program)
+	}
+}
