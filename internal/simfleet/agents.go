@@ -66,7 +66,7 @@ func (n *Node) serve(req *request) {
 		rpc.Data = json.RawMessage(`{}`)
 	}
 
-	call := n.record(Call{
+	call, process := n.record(Call{
 		Action:    req.Agent() + "#" + rpc.Action,
 		At:        time.Now(),
 		Data:      rpc.Data,
@@ -83,7 +83,7 @@ func (n *Node) serve(req *request) {
 		return
 	}
 
-	after, ok := n.perform(&call, reply, override)
+	after, ok := n.perform(&call, reply, override, process)
 	if reply.Statuscode != mcorpc.OK {
 		n.fleet.count(func(counts *Counts) { counts.Errors[call.Action]++ })
 	}
@@ -98,9 +98,11 @@ func (n *Node) serve(req *request) {
 	}
 }
 
-// record keeps a call and counts which of its kind it is.
-func (n *Node) record(c Call) Call {
+// record keeps a call, counts which of its kind it is, and says which process it
+// reached.
+func (n *Node) record(c Call) (Call, int) {
 	n.mu.Lock()
+	process := n.process
 	c.Attempt = 1
 	for _, earlier := range n.calls {
 		if earlier.Action == c.Action {
@@ -112,12 +114,12 @@ func (n *Node) record(c Call) Call {
 
 	n.fleet.count(func(counts *Counts) { counts.Calls[c.Action]++ })
 
-	return c
+	return c, process
 }
 
-// perform acts on a call. It returns false when the node had gone before it
-// came to act.
-func (n *Node) perform(c *Call, reply *mcorpc.Reply, override Override) (after func(), ok bool) {
+// perform acts on a call. It returns false when the process that it reached had
+// ended before it came to act.
+func (n *Node) perform(c *Call, reply *mcorpc.Reply, override Override, process int) (after func(), ok bool) {
 	act, known := actions[c.Action]
 
 	if override.Locked || act.locked && !n.lockFor(c.Sender, c.Caller) {
@@ -130,7 +132,7 @@ func (n *Node) perform(c *Call, reply *mcorpc.Reply, override Override) (after f
 		n.agent.Lock()
 		defer n.agent.Unlock()
 	}
-	if !n.sleep(override.Delay) || n.Gone() {
+	if !n.sleep(override.Delay) || !n.runs(process) {
 		return nil, false
 	}
 
@@ -148,6 +150,14 @@ func (n *Node) perform(c *Call, reply *mcorpc.Reply, override Override) (after f
 	}
 
 	return after, true
+}
+
+// runs says whether the node is still that process.
+func (n *Node) runs(process int) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	return !n.gone && n.process == process
 }
 
 // lockFor takes or extends the node's provisioning lock.

@@ -11,8 +11,10 @@
 // A node answers discovery pings, rpcutil#inventory, rpcutil#ping and every
 // action of the choria_provision agent with the checks and the texts of
 // go-choria v0.30.2, but nothing touches a disk: what a node was sent is kept
-// in memory and can be read with [Node.Configured]. Thousands of nodes share a
-// few connections.
+// in memory and can be read with [Node.Configured]. After a release_update a node
+// is back with another version; restarted with a configuration, it can show
+// itself in the main account, or crash. Thousands of nodes share a few
+// connections.
 //
 // go-choria decides by one global, protocol.Secure, whether requests are
 // signed. Neither the broker nor the nodes read or set it, but a provisioner

@@ -11,12 +11,13 @@ import (
 
 // The actions that faults are about.
 const (
-	actionJWT       = provisionAgent + "#jwt"
-	actionGen25519  = provisionAgent + "#gen25519"
-	actionGenCSR    = provisionAgent + "#gencsr"
-	actionConfigure = provisionAgent + "#configure"
-	actionRestart   = provisionAgent + "#restart"
-	actionInventory = rpcutilAgent + "#inventory"
+	actionJWT           = provisionAgent + "#jwt"
+	actionGen25519      = provisionAgent + "#gen25519"
+	actionGenCSR        = provisionAgent + "#gencsr"
+	actionReleaseUpdate = provisionAgent + "#release_update"
+	actionConfigure     = provisionAgent + "#configure"
+	actionRestart       = provisionAgent + "#restart"
+	actionInventory     = rpcutilAgent + "#inventory"
 )
 
 // Fault is one way in which a node, or somebody beside it, misbehaves.
@@ -27,8 +28,8 @@ type Fault struct {
 	// About says in a few words what is wrong.
 	About string
 
-	// Feature of the provisioner under which it shows: pki, jwt or ed25519.
-	// Empty when it always does.
+	// Feature of the provisioner under which it shows: pki, jwt, ed25519 or
+	// upgrades. Empty when it always does.
 	Feature string
 
 	// Apply makes the node misbehave. May be nil.
@@ -51,6 +52,7 @@ func Faults() []Fault {
 		identityFaults(),
 		companyFaults(),
 		floodFaults(),
+		updateFaults(),
 	)
 }
 

@@ -4,8 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
-	"github.com/choria-io/go-choria/lifecycle"
+	"github.com/google/uuid"
 )
 
 // The sizes of the floods among the faults.
@@ -64,26 +65,24 @@ func (f *Fleet) AddMany(ctx context.Context, count int) error {
 // Announce publishes startup events under any names, as whoever waits can do,
 // and returns when the broker has them.
 func (f *Fleet) Announce(ctx context.Context, identities ...string) error {
-	const component = "provision_mode_server"
-	template, err := lifecycle.New(lifecycle.Startup, lifecycle.Component(component), lifecycle.Identity("x"), lifecycle.Version(DefaultVersion))
-	if err != nil {
-		return err
-	}
-	body, err := json.Marshal(template)
-	if err != nil {
-		return err
-	}
-	event := map[string]any{}
-	if err = json.Unmarshal(body, &event); err != nil {
-		return err
-	}
+	return f.forge(ctx, "startup", map[string]any{"version": DefaultVersion}, identities)
+}
+
+// forge publishes lifecycle events under any names, which go-choria's would
+// refuse to make.
+func (f *Fleet) forge(ctx context.Context, kind string, event map[string]any, identities []string) error {
+	event["protocol"] = "io.choria.lifecycle.v1." + kind
+	event["id"] = uuid.NewString()
+	event["component"] = waitingComponent
+	event["timestamp"] = time.Now().Unix()
 
 	for _, identity := range identities {
 		event["identity"] = identity
-		if body, err = json.Marshal(event); err != nil {
+		body, err := json.Marshal(event)
+		if err != nil {
 			return err
 		}
-		if err = f.conns[0].nc.Publish("choria.lifecycle.event.startup."+component, body); err != nil {
+		if err = f.conns[0].nc.Publish("choria.lifecycle.event."+kind+"."+waitingComponent, body); err != nil {
 			return err
 		}
 	}

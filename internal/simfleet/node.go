@@ -35,6 +35,13 @@ func (s State) String() string {
 // DefaultVersion is the version of Choria a node has unless told otherwise.
 const DefaultVersion = "0.30.2"
 
+// The components of nodes' lifecycle events: in provisioning mode, and in the
+// fleet.
+const (
+	waitingComponent = "provision_mode_server"
+	fleetComponent   = "server"
+)
+
 // lockWindow is how long the real agent belongs to who called it last.
 const lockWindow = 2 * time.Minute
 
@@ -79,10 +86,22 @@ type NodeOptions struct {
 	// to come back with its new version. Defaults to 2 seconds, as real nodes.
 	UpdateSplay time.Duration
 
-	// Update decides what becomes of a release_update to version: an error is
-	// what the updater says when the release was rolled back. Defaults to
-	// success.
-	Update func(version string) error
+	// Update decides what becomes of a release_update to version, once its token
+	// is right. Defaults to success. It is called while the node's agent is busy.
+	Update func(n *Node, version string) Update
+
+	// NoUpgradedEvents is a node that publishes none after an update, as servers
+	// did at first.
+	NoUpgradedEvents bool
+
+	// Joins makes a node that was restarted with a configuration say so in the
+	// main account, see Node.Appear.
+	Joins bool
+
+	// Crashes says how long after it was restarted with a configuration a node of
+	// that version has crashed, lost its configuration, and waits in provisioning
+	// mode again. 0 is never. May be nil.
+	Crashes func(version string) time.Duration
 
 	// LegacyEvents makes a node publish its lifecycle events in Choria's own
 	// format instead of CloudEvents.
@@ -166,10 +185,16 @@ type Node struct {
 	// agent serialises the actions of choria_provision, as the real agent does
 	agent sync.Mutex
 
-	mu          sync.Mutex
-	state       State
-	gone        bool
-	version     string
+	mu    sync.Mutex
+	state State
+	gone  bool
+	// process counts the times it started
+	process int
+	version string
+	// onDisk is the version it has after its next start, unless it is
+	// unstartable
+	onDisk      string
+	unstartable bool
 	calls       []Call
 	configured  *Configuration
 	lockedBy    string
@@ -209,7 +234,7 @@ func newNode(f *Fleet, conn *nodeConn, o NodeOptions) (*Node, error) {
 		return nil, fmt.Errorf("node %s: facts: %w", o.Identity, err)
 	}
 
-	return &Node{fleet: f, conn: conn, opts: o, facts: facts, version: o.Version}, nil
+	return &Node{fleet: f, conn: conn, opts: o, facts: facts, version: o.Version, onDisk: o.Version}, nil
 }
 
 // Identity is the node's name.
@@ -261,7 +286,8 @@ func (n *Node) Configured() *Configuration {
 }
 
 // Return makes a node that left wait in provisioning mode again, as a new
-// process with version (its last one when empty) and without a configuration.
+// process with version (what lies on its disk when empty) and without a
+// configuration.
 func (n *Node) Return(ctx context.Context, version string) error {
 	n.agent.Lock()
 	defer n.agent.Unlock()
@@ -282,12 +308,15 @@ func (n *Node) Return(ctx context.Context, version string) error {
 	return n.fleet.announce(ctx, n)
 }
 
-// rejoin makes the node listen as a new process.
+// rejoin makes the node listen as a new process, with version or what lies on
+// its disk.
 func (n *Node) rejoin(version string) error {
 	n.mu.Lock()
 	if version != "" {
-		n.version = version
+		n.onDisk, n.unstartable = version, false
 	}
+	n.version = n.onDisk
+	n.process++
 	from := n.state
 	n.state, n.gone = Waiting, false
 	n.lockedBy, n.lockedUntil, n.ecdh = "", time.Time{}, nil
@@ -306,21 +335,26 @@ func (n *Node) depart(to State, splay time.Duration) {
 	n.agent.Lock()
 	defer n.agent.Unlock()
 
-	n.leave(to, splay)
+	if n.leave(to, splay) && to == Restarted {
+		n.fleet.background(n.enterFleet)
+	}
 }
 
 // leave is depart for who holds the agent. It returns false when the node had
-// gone before, or the fleet is closed.
+// gone before, could not start anew, or the fleet is closed.
 func (n *Node) leave(to State, splay time.Duration) bool {
-	n.mu.Lock()
-	gone := n.gone
-	n.mu.Unlock()
-	if gone {
+	if n.Gone() {
 		return false
 	}
 
 	n.event(lifecycle.Shutdown)
 	if !n.sleep(splay) {
+		return false
+	}
+	n.mu.Lock()
+	stays := n.unstartable && to != Shutdown
+	n.mu.Unlock()
+	if stays {
 		return false
 	}
 	n.vanish(to)
@@ -347,21 +381,6 @@ func (n *Node) Gone() bool {
 	return n.gone
 }
 
-// update makes the node leave and come back with another version.
-func (n *Node) update(version string) {
-	n.agent.Lock()
-	defer n.agent.Unlock()
-
-	if !n.leave(n.State(), n.opts.UpdateSplay) {
-		return
-	}
-	err := n.rejoin(version)
-	if err == nil {
-		err = n.fleet.announce(n.fleet.ctx, n)
-	}
-	n.warn(err, "did not come back from an update")
-}
-
 // warn says what went wrong with the simulation, unless it is at its end.
 func (n *Node) warn(err error, what string) {
 	if err != nil && n.fleet.ctx.Err() == nil {
@@ -386,26 +405,39 @@ func (n *Node) sleep(d time.Duration) bool {
 	}
 }
 
-func (n *Node) announce() {
-	n.event(lifecycle.Startup, lifecycle.Version(n.Version()))
-}
+func (n *Node) announce() { n.event(lifecycle.Startup) }
 
-// event publishes a lifecycle event.
+// event publishes a lifecycle event of a waiting node.
 func (n *Node) event(kind lifecycle.Type, opts ...lifecycle.Option) {
 	if n.opts.Quiet {
 		return
 	}
 
-	opts = append([]lifecycle.Option{lifecycle.Identity(n.Identity()), lifecycle.Component("provision_mode_server")}, opts...)
-	event, err := lifecycle.New(kind, opts...)
+	event, err := n.newEvent(kind, waitingComponent, opts...)
 	if err == nil {
-		event.SetFormat(lifecycle.CloudEventV1Format)
-		if n.opts.LegacyEvents {
-			event.SetFormat(lifecycle.ChoriaFormat)
-		}
 		err = lifecycle.PublishEvent(event, rawPublisher{n.conn.nc})
 	}
 	n.warn(err, "cannot publish an event")
+}
+
+// newEvent is an event as a real server makes it: those that have a place for a
+// version show what it runs.
+func (n *Node) newEvent(kind lifecycle.Type, component string, opts ...lifecycle.Option) (lifecycle.Event, error) {
+	opts = append([]lifecycle.Option{
+		lifecycle.Identity(n.Identity()),
+		lifecycle.Component(component),
+		lifecycle.Version(n.Version()),
+	}, opts...)
+	event, err := lifecycle.New(kind, opts...)
+	if err != nil {
+		return nil, err
+	}
+	event.SetFormat(lifecycle.CloudEventV1Format)
+	if n.opts.LegacyEvents {
+		event.SetFormat(lifecycle.ChoriaFormat)
+	}
+
+	return event, nil
 }
 
 // rawPublisher gives a NATS connection the name that go-choria calls.

@@ -343,29 +343,3 @@ func (n *Node) shutdown(c *Call, reply *mcorpc.Reply) func() {
 
 	return func() { n.depart(Shutdown, n.opts.Splay) }
 }
-
-func (n *Node) releaseUpdate(c *Call, reply *mcorpc.Reply) func() {
-	if n.opts.NotUpgradable {
-		abort(reply, "Version updates is not enabled in the configuration")
-
-		return nil
-	}
-
-	var in provision.ReleaseUpdateRequest
-	if !n.parse(c, reply, &in, &in.Token) {
-		return nil
-	}
-
-	if n.opts.Update != nil {
-		if err := n.opts.Update(in.Version); err != nil {
-			abort(reply, "Update to version %s failed, release rolled back: %s", in.Version, err)
-
-			return nil
-		}
-	}
-
-	n.event(lifecycle.Upgraded, lifecycle.NewVersion(in.Version))
-	reply.Data = provision.Reply{Message: "Restarting Choria Server after 2s"}
-
-	return func() { n.update(in.Version) }
-}

@@ -42,7 +42,10 @@ func TestFleet(t *testing.T, mode simfleet.Mode) {
 	t.Run("lock", func(t *testing.T) { testLock(t, b) })
 	t.Run("overrides", func(t *testing.T) { testOverrides(t, b) })
 	t.Run("splay", func(t *testing.T) { testSplay(t, b) })
-	t.Run("update", func(t *testing.T) { testUpdate(t, b) })
+	t.Run("updates", func(t *testing.T) { testUpdates(t, b) })
+	t.Run("update and lock", func(t *testing.T) { testUpdateLock(t, b) })
+	t.Run("faults of updates", func(t *testing.T) { testUpdateFaults(t, b) })
+	t.Run("life in the fleet", func(t *testing.T) { testFleetLife(t, b) })
 	t.Run("return", func(t *testing.T) { testReturn(t, b) })
 	t.Run("twins", func(t *testing.T) { testTwins(t, b) })
 	t.Run("broker restart", func(t *testing.T) { testFleetOverRestart(t, b) })
@@ -592,58 +595,6 @@ func testSplay(t *testing.T, b *simfleet.Broker) {
 	if _, err := f.Add(t.Context(), "late", nil); err == nil {
 		t.Error("a closed fleet takes nodes")
 	}
-}
-
-func testUpdate(t *testing.T, b *simfleet.Broker) {
-	f := start(t, b, simfleet.FleetOptions{Count: 1, Node: simfleet.NodeOptions{
-		Version:     "1.0.0",
-		UpdateSplay: 10 * time.Millisecond,
-		Update: func(version string) error {
-			if version == "bad" {
-				return fmt.Errorf("no such release")
-			}
-			return nil
-		},
-	}})
-	fw := provisioner(t, b)
-	node := f.Nodes()[0]
-
-	conn := Connect(t, fw, "listener")
-	events, err := conn.Nats().SubscribeSync("choria.lifecycle.event.*.provision_mode_server")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err = conn.Nats().Flush(); err != nil {
-		t.Fatal(err)
-	}
-
-	r := one(t, fw, node.Identity(), "release_update", map[string]any{"version": "bad", "repository": "x"})
-	if r.Statusmsg != "Update to version bad failed, release rolled back: no such release" {
-		t.Errorf("answered %s", r.Statusmsg)
-	}
-	if r = one(t, fw, node.Identity(), "release_update", map[string]any{"version": "2.0.0", "repository": "x"}); r.Statuscode != mcorpc.OK {
-		t.Fatalf("answered %s", r.Statusmsg)
-	}
-
-	var kinds []string
-	for range 3 {
-		m, err := events.NextMsg(10 * time.Second)
-		if err != nil {
-			t.Fatalf("after %q: %v", kinds, err)
-		}
-		e, err := lifecycle.NewFromJSON(m.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		kinds = append(kinds, e.TypeString())
-	}
-	if !slices.Equal(kinds, []string{"upgraded", "shutdown", "startup"}) {
-		t.Errorf("events are %q", kinds)
-	}
-	if node.Version() != "2.0.0" || node.State() != simfleet.Waiting {
-		t.Errorf("node runs %s and is %v", node.Version(), node.State())
-	}
-	discover(t, fw, 1, nil)
 }
 
 func testReturn(t *testing.T, b *simfleet.Broker) {
