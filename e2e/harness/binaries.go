@@ -28,6 +28,8 @@ type Binaries struct {
 	// SiteHelper is e2e/sitehelper, a helper plugin of a site that needs no
 	// certificates.
 	SiteHelper string
+	// Decider is e2e/decider, a helper plugin that decides about releases.
+	Decider string
 }
 
 // Build builds the programs, once for all tests of a test binary: the go command
@@ -36,13 +38,14 @@ func Build(t testing.TB) Binaries {
 	t.Helper()
 
 	dir := buildDir(t)
-	run(t, moduleRoot(t), "go", "build", "-o", dir+"/", "./cmd/choria-provisioner", "./internal/choriaserver", "./internal/choriaping", "./e2e/sitehelper")
+	run(t, moduleRoot(t), "go", "build", "-o", dir+"/", "./cmd/choria-provisioner", "./internal/choriaserver", "./internal/choriaping", "./e2e/sitehelper", "./e2e/decider")
 
 	return Binaries{
 		Provisioner:  filepath.Join(dir, "choria-provisioner"),
 		ChoriaServer: filepath.Join(dir, "choriaserver"),
 		ChoriaPing:   filepath.Join(dir, "choriaping"),
 		SiteHelper:   filepath.Join(dir, "sitehelper"),
+		Decider:      filepath.Join(dir, "decider"),
 	}
 }
 
