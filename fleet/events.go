@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/choria-io/go-choria/lifecycle"
@@ -23,35 +24,57 @@ const (
 	eventRate  = 1_000
 )
 
-// Listen calls announced for each node whose startup event is published for
-// component, over whichever connection the network has, until ctx ends. Events
-// can be forged by any waiting node: they start a look, nothing more. What is
+// Event is what a lifecycle event says of a node.
+type Event struct {
+	Type     lifecycle.Type
+	Identity string
+	// Version is the one that the node runs, or was upgraded to; it may be empty.
+	Version string
+}
+
+// Listener hears the lifecycle events of nodes.
+type Listener struct {
+	Network *host.Network
+	// Component is that of the events, Types are those that are heard.
+	Component string
+	Types     []lifecycle.Type
+	// Limit bounds what is read; what is more is passed over. It is nil where
+	// only those that are trusted can publish.
+	Limit *rate.Limiter
+	// Handle is told of each event, in order.
+	Handle func(Event)
+	Log    *logrus.Entry
+}
+
+// EventLimit is that for events which any waiting node can publish.
+func EventLimit() *rate.Limiter { return rate.NewLimiter(eventRate, eventBurst) }
+
+// Run listens over whichever connection the network has, until ctx ends. What is
 // no such event is ignored.
-func Listen(ctx context.Context, network *host.Network, component string, announced func(identity string), log *logrus.Entry) {
-	limit := rate.NewLimiter(eventRate, eventBurst)
+func (l *Listener) Run(ctx context.Context) {
 	overrun := &rate.Sometimes{Interval: time.Minute}
-	announce := func(m *nats.Msg) {
-		if !limit.Allow() {
+	receive := func(m *nats.Msg) {
+		if l.Limit != nil && !l.Limit.Allow() {
 			overrun.Do(func() {
-				log.Warnf("More than %d nodes a second announce that they start; discovery finds those whose events are passed over", eventRate)
+				l.Log.Warnf("More than %d lifecycle events a second; discovery finds the nodes whose events are passed over", eventRate)
 			})
 			return
 		}
-		identity, err := startupIdentity(m.Data, component)
+		event, err := readEvent(m.Data, l.Component, l.Types...)
 		if err != nil {
-			log.Debugf("Ignored a message on %s: %v", m.Subject, err)
+			l.Log.Debugf("Ignored a message on %s: %v", m.Subject, err)
 			return
 		}
-		announced(identity)
+		l.Handle(event)
 	}
 
 	for {
-		session, err := network.Session(ctx)
+		session, err := l.Network.Session(ctx)
 		if err != nil {
 			return
 		}
-		if err := subscribe(session, component, announce); err != nil {
-			log.Errorf("Could not listen for nodes that start, discovery still finds them: %v", err)
+		if err := l.subscribe(session, receive); err != nil {
+			l.Log.Errorf("Could not listen to lifecycle events of %s: %v", l.Component, err)
 		}
 
 		select {
@@ -62,35 +85,64 @@ func Listen(ctx context.Context, network *host.Network, component string, announ
 	}
 }
 
-func subscribe(session *host.Session, component string, announce nats.MsgHandler) error {
-	sub, err := session.Connector.Nats().Subscribe("choria.lifecycle.event.startup."+component, announce)
-	if err != nil {
-		return err
+func (l *Listener) subscribe(session *host.Session, receive nats.MsgHandler) error {
+	for _, t := range l.Types {
+		sub, err := session.Connector.Nats().Subscribe(fmt.Sprintf("choria.lifecycle.event.%s.%s", typeName(t), l.Component), receive)
+		if err != nil {
+			return err
+		}
+		if err := sub.SetPendingLimits(-1, eventBytes); err != nil {
+			return err
+		}
 	}
 
-	return sub.SetPendingLimits(-1, eventBytes)
+	return nil
 }
 
-// startupIdentity reads a startup event of component, as CloudEvent or in the
-// older format, and returns whose it is.
-func startupIdentity(data []byte, component string) (identity string, err error) {
+// typeName is a type as it stands in a subject.
+func typeName(t lifecycle.Type) string {
+	switch t {
+	case lifecycle.Startup:
+		return "startup"
+	case lifecycle.Alive:
+		return "alive"
+	case lifecycle.Upgraded:
+		return "upgraded"
+	default:
+		return "*"
+	}
+}
+
+// readEvent reads an event of component and of one of types, as CloudEvent or in
+// the older format.
+func readEvent(data []byte, component string, types ...lifecycle.Type) (event Event, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("unreadable event: %v", p)
+			event, err = Event{}, fmt.Errorf("unreadable event: %v", p)
 		}
 	}()
 
-	event, err := lifecycle.NewFromJSON(data)
+	e, err := lifecycle.NewFromJSON(data)
 	switch {
 	case err != nil:
-		return "", err
-	case event.Type() != lifecycle.Startup:
-		return "", fmt.Errorf("an event of type %q", event.TypeString())
-	case event.Component() != component:
-		return "", fmt.Errorf("an event of component %q", event.Component())
-	case event.Identity() == "":
-		return "", fmt.Errorf("an event without an identity")
+		return Event{}, err
+	case !slices.Contains(types, e.Type()):
+		return Event{}, fmt.Errorf("an event of type %q", e.TypeString())
+	case e.Component() != component:
+		return Event{}, fmt.Errorf("an event of component %q", e.Component())
+	case e.Identity() == "":
+		return Event{}, fmt.Errorf("an event without an identity")
 	}
 
-	return event.Identity(), nil
+	event = Event{Type: e.Type(), Identity: e.Identity()}
+	switch e := e.(type) {
+	case *lifecycle.StartupEvent:
+		event.Version = e.Version
+	case *lifecycle.AliveEvent:
+		event.Version = e.Version
+	case *lifecycle.UpgradedEvent:
+		event.Version = e.NewVersion
+	}
+
+	return event, nil
 }

@@ -26,7 +26,7 @@ func startupEvent(t *testing.T, cloud bool, opts ...lifecycle.Option) []byte {
 	return data
 }
 
-func TestStartupIdentity(t *testing.T) {
+func TestReadStartup(t *testing.T) {
 	const component = "provision_mode_server"
 	full := []lifecycle.Option{lifecycle.Component(component), lifecycle.Identity("n1"), lifecycle.Version("1")}
 	provisionedEvent, err := lifecycle.New(lifecycle.Provisioned, lifecycle.Component(component), lifecycle.Identity("n1"))
@@ -55,10 +55,34 @@ func TestStartupIdentity(t *testing.T) {
 		{"a CloudEvent around nothing", []byte(`{"specversion":"1.0","source":"io.choria.lifecycle","id":"1","type":"x"}`), ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := startupIdentity(tc.data, component)
-			if got != tc.want || (err == nil) != (tc.want != "") {
-				t.Errorf("identity %q, error %v, want %q", got, err, tc.want)
+			got, err := readEvent(tc.data, component, lifecycle.Startup)
+			if got.Identity != tc.want || (err == nil) != (tc.want != "") {
+				t.Errorf("event %+v, error %v, want that of %q", got, err, tc.want)
 			}
 		})
+	}
+}
+
+func TestReadEvent(t *testing.T) {
+	for _, kind := range []lifecycle.Type{lifecycle.Startup, lifecycle.Alive, lifecycle.Upgraded} {
+		version := lifecycle.Version("1.2")
+		if kind == lifecycle.Upgraded {
+			version = lifecycle.NewVersion("1.2")
+		}
+		e, err := lifecycle.New(kind, lifecycle.Component("server"), lifecycle.Identity("n1"), version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := readEvent(data, "server", kind)
+		if want := (Event{Type: kind, Identity: "n1", Version: "1.2"}); got != want || err != nil {
+			t.Errorf("read %+v, %v, want %+v", got, err, want)
+		}
+		if got, err := readEvent(data, "server", lifecycle.Shutdown); err == nil {
+			t.Errorf("read %+v of a type that is not listened for", got)
+		}
 	}
 }

@@ -52,6 +52,8 @@ func newSite(workers int, provision Provisioner) *site {
 			s.mu.Unlock()
 			return s.provision(ctx, identity, slot)
 		},
+		Begin:    func(context.Context) error { return nil },
+		Found:    func(string) {},
 		Report:   func(Pass) {},
 		Gate:     s.gate,
 		Metrics:  s.metrics,

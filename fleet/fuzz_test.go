@@ -53,8 +53,8 @@ func FuzzStartupIdentity(f *testing.F) {
 		}
 		for _, data := range [][]byte{cloud, plain} {
 			f.Add(data)
-			if got, _ := startupIdentity(data, component); got != oracle(data) {
-				f.Fatalf("read %q of %s, the oracle %q", got, data, oracle(data))
+			if got, _ := readEvent(data, component, lifecycle.Startup); got.Identity != oracle(data) {
+				f.Fatalf("read %q of %s, the oracle %q", got.Identity, data, oracle(data))
 			}
 		}
 	}
@@ -64,7 +64,8 @@ func FuzzStartupIdentity(f *testing.F) {
 	f.Add([]byte(strings.Repeat("[", 20000)))
 
 	f.Fuzz(func(t *testing.T, data []byte) {
-		got, err := startupIdentity(data, component)
+		event, err := readEvent(data, component, lifecycle.Startup)
+		got := event.Identity
 		if (err == nil) != (got != "") {
 			t.Fatalf("identity %q with error %v", got, err)
 		}

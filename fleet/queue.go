@@ -50,6 +50,8 @@ type entry struct {
 	source   source
 	// finished is a resting node that does not wait any more.
 	finished bool
+	// found tells that a resting node was found meanwhile.
+	found bool
 	// unproven is an announced node that is worked on and has not answered.
 	unproven bool
 	// seen is when the node was last found.
@@ -114,6 +116,7 @@ func (q *queue) add(identity string, from source) added {
 		e.seen = now
 		return known
 	case now.Before(e.until):
+		e.found = true
 		return resting
 	}
 
@@ -253,6 +256,9 @@ const (
 	findAgain afterRest = iota
 	// queueAgain is a node that is queued by itself.
 	queueAgain
+	// awaited is a node that restarts: it is queued if it was found meanwhile,
+	// and has to be found otherwise.
+	awaited
 	// finished is a node that was provisioned or shut down, or may never have
 	// been there.
 	finished
@@ -269,6 +275,7 @@ func (q *queue) rest(e *entry, d time.Duration, then afterRest) {
 	}
 	e.state = stateResting
 	e.finished = then == finished
+	e.found = false
 	e.until = time.Now().Add(d)
 	e.wake = time.AfterFunc(d, func() { q.rested(e, then) })
 }
@@ -280,9 +287,9 @@ func (q *queue) rested(e *entry, then afterRest) {
 	switch {
 	case q.entries[e.identity] != e, e.state != stateResting, time.Now().Before(e.until):
 		// found meanwhile, and perhaps back at rest already
-	case then == queueAgain:
+	case then == queueAgain, then == awaited && e.found:
 		q.push(e, e.source, time.Now())
-	case then == findAgain && time.Since(e.seen) < q.stale:
+	case then != finished && time.Since(e.seen) < q.stale:
 		e.wake = time.AfterFunc(q.stale-time.Since(e.seen), func() { q.rested(e, finished) })
 	default:
 		delete(q.entries, e.identity)

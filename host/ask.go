@@ -10,6 +10,7 @@ import (
 
 	"github.com/choria-provisioner/provisioner/helper"
 	"github.com/choria-provisioner/provisioner/helper/helperv1"
+	"github.com/choria-provisioner/provisioner/metrics"
 )
 
 // askHelper asks for the node's configuration.
@@ -35,7 +36,13 @@ func (h *Host) askHelper(ctx context.Context, n *node) (*helperv1.ConfigureNodeR
 // decideRelease asks which version the node should run. done is true when the
 // decision ends the pass.
 func (h *Host) decideRelease(ctx context.Context, n *node) (outcome Outcome, done bool, err error) {
-	req := &helperv1.DecideReleaseRequest{RequestId: h.requestID, Node: n.message(h), Context: h.context(), Record: &helperv1.Record{}}
+	req := &helperv1.DecideReleaseRequest{
+		RequestId:  h.requestID,
+		Node:       n.message(h),
+		Context:    h.context(),
+		Record:     ReleaseRecord(n.record),
+		Candidates: Candidates(h.cfg.Ledger.Candidates()),
+	}
 	answer, err := ask(h, func() (*helperv1.DecideReleaseResponse, error) {
 		return h.cfg.Helper.DecideRelease(ctx, req)
 	})
@@ -45,17 +52,20 @@ func (h *Host) decideRelease(ctx context.Context, n *node) (outcome Outcome, don
 
 	switch d := answer.Decision.(type) {
 	case *helperv1.DecideReleaseResponse_Defer:
+		h.cfg.Metrics.Decided("defer", metrics.Allowed)
 		return deferred(d.Defer), true, nil
 	case *helperv1.DecideReleaseResponse_Shutdown:
+		h.cfg.Metrics.Decided("shutdown", metrics.Allowed)
 		outcome, err = h.shutdown(ctx, d.Shutdown)
 		return outcome, true, err
-	case *helperv1.DecideReleaseResponse_Upgrade:
-		h.log.Warnf("The helper decided to upgrade the node from %q to %q; versions are not changed yet, provisioning it as it is", n.version, d.Upgrade.GetVersion())
-	case *helperv1.DecideReleaseResponse_Rollback:
-		h.log.Warnf("The helper decided to roll the node back from %q to %q; versions are not changed yet, provisioning it as it is", n.version, d.Rollback.GetVersion())
+	}
+	d, err := ReleaseDecision(answer)
+	if err != nil {
+		h.cfg.Metrics.HelperErrors.Inc()
+		return Outcome{}, false, err
 	}
 
-	return Outcome{}, false, nil
+	return h.decide(ctx, n, d)
 }
 
 // ask counts and times one question to the helper. What the helper's status

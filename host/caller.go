@@ -19,6 +19,7 @@ const (
 	ActionConfigure = "choria_provision#configure"
 	ActionRestart   = "choria_provision#restart"
 	ActionShutdown  = "choria_provision#shutdown"
+	ActionUpdate    = "choria_provision#release_update"
 	ActionInventory = "rpcutil#inventory"
 )
 
@@ -32,6 +33,9 @@ type Request struct {
 	Nonce string
 	// Splay is the upper bound of the restart's delay, in seconds.
 	Splay int
+	// Repository is where release_update finds Version.
+	Repository string
+	Version    string
 	// Configure are the arguments of configure.
 	Configure *ConfigureRequest
 }
@@ -149,6 +153,12 @@ func (c *clients) send(ctx context.Context, identity string, req Request) ([]Rep
 		return provisionReplies(res.AllOutputs())
 	case ActionRestart:
 		res, err := client.Restart(req.Token).Splay(float64(req.Splay)).Do(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return provisionReplies(res.AllOutputs())
+	case ActionUpdate:
+		res, err := client.ReleaseUpdate(req.Repository, req.Token, req.Version).Do(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -116,6 +116,7 @@ func (s *fakeSlot) Lend(after time.Duration) func(context.Context) error {
 
 // setup is a good pass over a good node, which a test then spoils.
 type setup struct {
+	ledger *testLedger
 	cfg    Config
 	caller *fakeCaller
 	helper *fakeHelper
@@ -234,6 +235,9 @@ func newSetup(t *testing.T, features Features) *setup {
 		JWTSigningKey:     seedFile,
 		ServerJWTValidity: time.Hour,
 	}
+	s.ledger = newTestLedger()
+	s.cfg.Ledger = s.ledger
+	s.cfg.UpgradesRepository = "https://repo.example.net"
 
 	return s
 }

@@ -51,8 +51,7 @@ type Features struct {
 	Upgrades bool
 }
 
-// Config is what one pass over a node needs. All but Token, Site
-// and Epoch are
+// Config is what one pass over a node needs. All but Token, Site and Epoch are
 // required.
 type Config struct {
 	Caller  Caller
@@ -80,6 +79,11 @@ type Config struct {
 	JWTSigningToken string
 	// ServerJWTValidity is how long a server JWT is valid.
 	ServerJWTValidity time.Duration
+
+	// Ledger is used with Features.Upgrades only.
+	Ledger Ledger
+	// UpgradesRepository is where nodes get versions from; it may be empty.
+	UpgradesRepository string
 }
 
 // Host is one pass over one node.
@@ -107,6 +111,7 @@ func New(identity string, cfg Config) *Host {
 func (h *Host) Provision(ctx context.Context) (Outcome, error) {
 	n := &node{}
 	outcome, err := h.sequence(ctx, n)
+	outcome.RequestID = h.requestID
 	outcome.Version, outcome.Epoch = n.version, h.cfg.Epoch
 	outcome.KeyFingerprint = n.keyFingerprint()
 	outcome.JWTID, outcome.CertificateSerial = n.jwtID, n.certificateSerial
@@ -122,18 +127,29 @@ func (h *Host) sequence(ctx context.Context, n *node) (Outcome, error) {
 		if err := h.fetchJWT(ctx, n); err != nil {
 			return Outcome{}, err
 		}
+		n.lockFree = true
 	}
 	if features.ED25519 {
 		if err := h.fetchKey(ctx, n); err != nil {
 			return Outcome{}, err
 		}
 	}
+	if features.Upgrades && !n.lockFree {
+		if err := h.awaitUpdateLock(ctx, n); err != nil {
+			return Outcome{}, err
+		}
+	}
 	if err := h.fetchInventory(ctx, n); err != nil {
 		return Outcome{}, err
 	}
-	if features.Upgrades && h.cfg.Helper.Has(helperv1.Capability_CAPABILITY_DECIDE_RELEASE) {
-		if outcome, done, err := h.decideRelease(ctx, n); done || err != nil {
+	if features.Upgrades {
+		if outcome, done, err := h.settle(ctx, n); done || err != nil {
 			return outcome, err
+		}
+		if h.cfg.Helper.Has(helperv1.Capability_CAPABILITY_DECIDE_RELEASE) {
+			if outcome, done, err := h.decideRelease(ctx, n); done || err != nil {
+				return outcome, err
+			}
 		}
 	}
 	if features.PKI {
@@ -161,30 +177,36 @@ func (h *Host) sequence(ctx context.Context, n *node) (Outcome, error) {
 // configure hands the node what the helper decided and restarts it.
 func (h *Host) configure(ctx context.Context, c *helperv1.Configure, n *node) (Outcome, error) {
 	if c.Version != "" && h.cfg.Features.Upgrades {
-		h.log.Warnf("The helper wants version %q on a node that runs %q; versions are not changed yet, provisioning it as it is", c.Version, n.version)
+		if outcome, done, err := h.grantWish(ctx, n, c); done || err != nil {
+			return outcome, err
+		}
 	}
 
 	req, err := h.configureRequest(c, n)
 	if err != nil {
 		return Outcome{}, err
 	}
-	ok := func(Reply) error { return nil }
-	if err := h.call(ctx, Request{Action: ActionConfigure, Configure: req}, ok); err != nil {
-		return Outcome{}, err
+	for _, req := range []Request{{Action: ActionConfigure, Configure: req}, {Action: ActionRestart, Splay: restartSplay}} {
+		if err := h.call(ctx, req, accepted); err != nil {
+			return h.notConfigured(ctx, n, req.Action, err)
+		}
 	}
-	if err := h.call(ctx, Request{Action: ActionRestart, Splay: restartSplay}, ok); err != nil {
+	if err := h.configured(ctx, n); err != nil {
 		return Outcome{}, err
 	}
 
 	return Outcome{Result: Provisioned, Reason: c.Reason}, nil
 }
 
+// accepted takes any good reply.
+func accepted(Reply) error { return nil }
+
 // shutdown tells the node's server to exit. A node that refuses or does not
 // answer is warned about and is no failure: old agents lack the action.
 func (h *Host) shutdown(ctx context.Context, s *helperv1.Shutdown) (Outcome, error) {
 	h.log.Warnf("The helper asked to shut the node's server down: %s", s.GetReason())
 
-	err := h.call(ctx, Request{Action: ActionShutdown}, func(Reply) error { return nil })
+	err := h.call(ctx, Request{Action: ActionShutdown}, accepted)
 	switch {
 	case ctx.Err() != nil, errors.Is(err, ErrPaused), errors.Is(err, ErrLocked):
 		return Outcome{}, err

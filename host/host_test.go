@@ -348,43 +348,6 @@ func TestHelperAnswers(t *testing.T) {
 	}
 }
 
-// A wish for a version is said and skipped: the node is provisioned as it is.
-func TestVersionIsSaidAndSkipped(t *testing.T) {
-	t.Run("exec helper", func(t *testing.T) {
-		s := newSetup(t, Features{Upgrades: true})
-		s.helper.configure = configureWith(func(c *helperv1.Configure) { c.Version = "0.31.0" })
-		outcome, err := s.provision(t.Context())
-		must(t, err)
-		if outcome.Result != Provisioned || !strings.Contains(s.log.String(), `wants version \"0.31.0\"`) {
-			t.Errorf("outcome %+v, log %s", outcome, s.log)
-		}
-	})
-	t.Run("plugin", func(t *testing.T) {
-		s := newSetup(t, Features{Upgrades: true})
-		s.helper.capabilities = []helperv1.Capability{helperv1.Capability_CAPABILITY_DECIDE_RELEASE}
-		s.helper.decide = func(*helperv1.DecideReleaseRequest) (*helperv1.DecideReleaseResponse, error) {
-			return &helperv1.DecideReleaseResponse{Decision: &helperv1.DecideReleaseResponse_Upgrade{Upgrade: &helperv1.Upgrade{Version: "0.31.0"}}}, nil
-		}
-		outcome, err := s.provision(t.Context())
-		must(t, err)
-		if outcome.Result != Provisioned || !strings.Contains(s.log.String(), `to \"0.31.0\"`) {
-			t.Errorf("outcome %+v, log %s", outcome, s.log)
-		}
-	})
-	t.Run("plugin defers the decision", func(t *testing.T) {
-		s := newSetup(t, Features{Upgrades: true, PKI: true})
-		s.helper.capabilities = []helperv1.Capability{helperv1.Capability_CAPABILITY_DECIDE_RELEASE}
-		s.helper.decide = func(*helperv1.DecideReleaseRequest) (*helperv1.DecideReleaseResponse, error) {
-			return &helperv1.DecideReleaseResponse{Decision: &helperv1.DecideReleaseResponse_Defer{Defer: &helperv1.Defer{Reason: "freeze"}}}, nil
-		}
-		outcome, err := s.provision(t.Context())
-		must(t, err)
-		if got := s.caller.actions(); outcome.Result != Deferred || !slices.Equal(got, []string{ActionInventory}) {
-			t.Errorf("outcome %+v, calls %v: no key may be made", outcome, got)
-		}
-	})
-}
-
 // A plugin never sees the provision token; the exec adapter gets the claims as
 // the node sent them.
 func TestClaimsForTheHelper(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"filippo.io/edwards25519"
 
 	"github.com/choria-provisioner/provisioner/helper/helperv1"
+	"github.com/choria-provisioner/provisioner/version/ledger"
 )
 
 // nonceSize is the length of the nonce a node signs, in bytes before it is
@@ -34,6 +35,10 @@ type node struct {
 	facts      []byte
 	version    string
 	upgradable bool
+	// lockFree tells that the node's update lock was free before its inventory.
+	lockFree bool
+	// record is what the ledger remembers of it.
+	record ledger.Record
 
 	csr *helperv1.CSR
 

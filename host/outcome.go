@@ -21,6 +21,14 @@ const (
 	Deferred Result = "deferred"
 	// Shutdown is a node whose server was told to exit.
 	Shutdown Result = "shutdown"
+	// UpgradeSent is a node that was sent another version, newer or older; it
+	// comes back with it.
+	UpgradeSent Result = "upgrade-sent"
+	// Updating is a node that was sent a version before and may be at it still.
+	Updating Result = "updating"
+	// Refused is a node that is not provisioned because of its version: a change
+	// was stopped or failed and upgrades are not optional, or it is held.
+	Refused Result = "refused"
 
 	// Failed is a pass that ended in an error of the node, the helper or ours;
 	// the others are ErrLocked, ErrTwins, ErrHelperUnavailable, ErrDisconnected,
@@ -39,7 +47,7 @@ const (
 
 // Results are all results.
 func Results() []Result {
-	return []Result{Provisioned, Deferred, Shutdown, Failed, Locked, Twins, HelperUnavailable, Disconnected, Paused, Evicted, Cancelled}
+	return []Result{Provisioned, Deferred, Shutdown, UpgradeSent, Updating, Refused, Failed, Locked, Twins, HelperUnavailable, Disconnected, Paused, Evicted, Cancelled}
 }
 
 // Failure is the result of a pass that err ended.
@@ -71,10 +79,13 @@ func Failure(ctx context.Context, err error) Result {
 type Outcome struct {
 	// Result is empty when the pass failed; Failure then tells it.
 	Result Result
-	// Reason is the helper's; it may be empty.
+	// RequestID is that of every question to the helper in the pass.
+	RequestID string
+	// Reason is the helper's, or what stands in the way of a change of version;
+	// it may be empty.
 	Reason string
-	// RetryAfter is how long a deferred node waits at least, 0 is until it is
-	// found again.
+	// RetryAfter is how long a deferred or updating node is left alone at least,
+	// 0 is until it is found again.
 	RetryAfter time.Duration
 	// Version is the node's, as its inventory shows it; it may be empty.
 	Version string

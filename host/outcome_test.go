@@ -31,7 +31,7 @@ func TestOutcome(t *testing.T) {
 		claims, err := tokens.ParseServerTokenUnverified(s.caller.last(ActionConfigure).Configure.ServerJWT)
 		must(t, err)
 		key := sha256.Sum256(s.node.seed.Public().(ed25519.PublicKey))
-		want := Outcome{Result: Provisioned, Version: "0.30.2", KeyFingerprint: fmt.Sprintf("%x", key), JWTID: claims.ID, Epoch: 7}
+		want := Outcome{Result: Provisioned, RequestID: s.helper.asked[0].RequestId, Version: "0.30.2", KeyFingerprint: fmt.Sprintf("%x", key), JWTID: claims.ID, Epoch: 7}
 		if outcome != want {
 			t.Errorf("outcome %+v, want %+v", outcome, want)
 		}

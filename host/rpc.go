@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/choria-io/go-choria/backoff"
+
+	"github.com/choria-provisioner/provisioner/version/ledger"
 )
 
 // lockedMessage is what a node answers while it is locked for another
@@ -23,7 +25,7 @@ func maxTries(action string) int {
 	switch action {
 	case ActionInventory, ActionGen25519, ActionConfigure:
 		return 5
-	case ActionJWT, ActionRestart, ActionShutdown:
+	case ActionJWT, ActionRestart, ActionShutdown, ActionUpdate:
 		return 3
 	default: // gencsr: every try makes the node a new key
 		return 1
@@ -32,9 +34,9 @@ func maxTries(action string) int {
 
 // rpcWrapper runs cb, one attempt of action, up to tries times with a backoff
 // between. The gate is read before the first attempt and at each. A lock, a
-// pause, the end of ctx and twins end it at once; so does, for restart, a reply
-// that never came: the node may restart already. The error names the action and
-// the tries and wraps the last real error.
+// pause, the end of ctx and twins end it at once; so does, for restart and
+// release_update, a reply that never came: the node may be at it already. The
+// error names the action and the tries and wraps the last real error.
 func (h *Host) rpcWrapper(ctx context.Context, action string, tries int, cb func(ctx context.Context) error) error {
 	if !h.cfg.Gate.IsOpen() {
 		return fmt.Errorf("%s: %w", action, ErrPaused)
@@ -92,6 +94,8 @@ func final(action string, err error) bool {
 		return true
 	case action == ActionRestart:
 		return !errors.As(err, &replied)
+	case action == ActionUpdate:
+		return !errors.As(err, &replied) || updateResult(err) == ledger.ReplyBroken
 	default:
 		return false
 	}
@@ -102,6 +106,11 @@ func final(action string, err error) bool {
 type refusal struct{ error }
 
 func (r refusal) Unwrap() error { return r.error }
+
+// notSent is an attempt that ended before its request left.
+type notSent struct{ error }
+
+func (n notSent) Unwrap() error { return n.error }
 
 // call sends req with the tries of its action and hands the one good reply to
 // accept, which may refuse what it holds. While the node is slow to answer, its
@@ -114,7 +123,7 @@ func (h *Host) call(ctx context.Context, req Request, accept func(Reply) error) 
 		// A second reply may have come when an earlier call had ended. Once the
 		// configuration has left, stopping would only leave the node half done.
 		if req.Action != ActionRestart && h.cfg.Doubted() {
-			return ErrTwins
+			return notSent{ErrTwins}
 		}
 		replies, err := h.cfg.Caller.Call(ctx, h.identity, req)
 		if err != nil {

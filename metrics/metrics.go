@@ -33,7 +33,7 @@ func knownActions() []string {
 // knownResults are the values of the label result, those of package host.
 func knownResults() []string {
 	return []string{
-		"provisioned", "deferred", "shutdown",
+		"provisioned", "deferred", "shutdown", "upgrade-sent", "updating", "refused",
 		"failed", "locked", "twins", "helper-unavailable", "disconnected", "paused", "evicted", "cancelled",
 	}
 }
@@ -106,6 +106,7 @@ type Metrics struct {
 	helperRestarts prometheus.Counter
 	helperState    *prometheus.GaugeVec
 
+	releases
 	passTime           *prometheus.HistogramVec
 	signingTokenExpiry prometheus.Gauge
 
@@ -159,6 +160,8 @@ func New(site string) *Metrics {
 		// 22 s a try of each call.
 		passTime: b.histograms("pass_seconds", "Seconds a pass over a node took, by what it came to",
 			[]float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}, "result"),
+		releases: newReleases(b),
+
 		signingTokenExpiry: b.gauge("signing_token_expiry_timestamp_seconds", "When jwt_signing_token expires, 0 where none can be read"),
 	}
 

@@ -40,6 +40,7 @@ func everything(t *testing.T) (*metrics.Metrics, []*dto.MetricFamily) {
 	m := metrics.New("lon")
 	m.SetBuild("1.2.3")
 	m.WatchHelper(func() (string, string) { return "localca", "1.2.3" })
+	m.Judged("1.2.3", "proved") // a series of a version begins with its first verdict
 
 	return m, gather(t, m.Gatherer())
 }

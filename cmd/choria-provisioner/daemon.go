@@ -39,6 +39,9 @@ type daemon struct {
 	helper  *supervisor.Supervisor
 	fleet   *fleet.Fleet
 	server  *metrics.Server
+	// versions is nil without features.upgrades.
+	versions *versionKeeping
+	outcomes *outcomes
 	// calls carries RPC and discovery; control carries the lease and lifecycle
 	// events, which must not wait behind calls.
 	calls   *host.Network
@@ -86,10 +89,20 @@ func newDaemon(cfg *config.Config, choriaConfig string, logger *logrus.Logger) (
 		info := d.helper.Info()
 		return info.Name, info.Build
 	})
+	d.outcomes = newOutcomes(d.helper.ReportOutcome,
+		func() bool { return d.helper.Info().Has(helperv1.Capability_CAPABILITY_DECIDE_RELEASE) },
+		logger.WithField("component", "helper"))
+	if cfg.Features.Upgrades {
+		if d.versions, err = d.newVersionKeeping(context.Background(), choriaConfig); err != nil {
+			return nil, err
+		}
+	}
 	d.fleet = fleet.New(fleet.Config{
 		Discover:  fleet.Broadcast(d.calls),
 		Provision: d.provision,
-		Report:    d.audit,
+		Begin:     d.begin,
+		Found:     d.found,
+		Report:    d.report,
 		Gate:      d.gate,
 		Metrics:   d.metrics,
 		Log:       logger.WithField("component", "fleet"),
@@ -130,6 +143,9 @@ func (d *daemon) Run(ctx context.Context) error {
 			}
 		})
 	}
+	if d.versions != nil {
+		defer d.closeLedger()
+	}
 	if err := d.helper.Start(ctx); err != nil {
 		interrupted := ctx.Err() != nil
 		stop()
@@ -144,11 +160,29 @@ func (d *daemon) Run(ctx context.Context) error {
 	netctx, disconnect := context.WithCancel(context.WithoutCancel(ctx))
 	networks.Go(func() { d.calls.Run(netctx) })
 	networks.Go(func() { d.control.Run(netctx) })
+	if d.versions != nil {
+		if d.versions.ownMain {
+			networks.Go(func() { d.versions.main.Run(netctx) })
+		}
+		if d.versions.main != nil {
+			tasks.Go(func() { d.versions.listenMain(ctx, d.log.Logger.WithField("component", "events")) })
+		}
+		tasks.Go(func() { d.versions.Run(ctx) })
+	}
+	tasks.Go(func() { d.outcomes.Run(ctx) })
 
 	d.log.Warnf("Choria Provisioner %s starting as %s with %d workers", version, d.identity, d.cfg.Workers)
 	tasks.Go(func() { d.fleet.Run(ctx) })
 	tasks.Go(func() {
-		fleet.Listen(ctx, d.control, d.cfg.LifecycleComponent, d.fleet.Announced, d.log.Logger.WithField("component", "events"))
+		events := fleet.Listener{
+			Network:   d.control,
+			Component: d.cfg.LifecycleComponent,
+			Types:     []lifecycle.Type{lifecycle.Startup, lifecycle.Upgraded},
+			Limit:     fleet.EventLimit(),
+			Handle:    d.heard,
+			Log:       d.log.Logger.WithField("component", "events"),
+		}
+		events.Run(ctx)
 	})
 	tasks.Go(func() { d.announce(ctx, lifecycle.Startup) })
 	if d.cfg.Features.ED25519 && d.cfg.JWTSigningToken != "" {
@@ -215,7 +249,22 @@ func (d *daemon) provision(ctx context.Context, identity string, slot host.Slot)
 		JWTSigningKey:     d.cfg.JWTSigningKey,
 		JWTSigningToken:   d.cfg.JWTSigningToken,
 		ServerJWTValidity: d.cfg.ServerJWTValidity,
+
+		Ledger:             d.versions,
+		UpgradesRepository: d.cfg.UpgradesRepository,
 	}).Provision(ctx)
+}
+
+// report is told of each pass.
+func (d *daemon) report(p fleet.Pass) {
+	d.audit(p)
+	d.outcomes.passed(p)
+}
+
+func (d *daemon) closeLedger() {
+	if err := d.versions.store.Close(); err != nil {
+		d.log.Errorf("Could not close the ledger: %v", err)
+	}
 }
 
 // extraReply is told of a second reply to one call.

@@ -20,6 +20,32 @@ const provisioningCollective = "provisioning"
 // (go-choria, broker/network, provisioningUser).
 const provisionerUser = "provisioner"
 
+// newMainFramework returns the framework for the account of the nodes that are
+// provisioned: that of the same configuration file, with the servers and
+// credentials of state.nats.
+func newMainFramework(cfg *config.Config, file string, logger *logrus.Logger) (*choria.Framework, error) {
+	c, err := chconfig.NewConfig(file)
+	if err != nil {
+		return nil, fmt.Errorf("choria configuration %s: %w", file, err)
+	}
+	nats := cfg.State.NATS
+	c.ApplyBuildSettings(choria.BuildInfo())
+	c.CustomLogger = logger
+	c.Choria.MiddlewareHosts = nats.Servers
+	c.Choria.NatsUser, c.Choria.NatsPass = "", ""
+	if nats.TokenFile != "" {
+		c.Choria.SecurityProvider = "choria"
+		c.Choria.ChoriaSecurityTokenFile, c.Choria.ChoriaSecuritySeedFile = nats.TokenFile, nats.SeedFile
+	}
+
+	fw, err := choria.NewWithConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("choria configuration %s with state.nats: %w", file, err)
+	}
+
+	return fw, nil
+}
+
 // newFramework returns the go-choria framework for a client configuration file,
 // bent to the provisioning account.
 func newFramework(cfg *config.Config, file string, logger *logrus.Logger) (*choria.Framework, error) {

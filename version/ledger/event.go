@@ -53,6 +53,9 @@ const (
 	// ReplyBroken is one that could not restore its binary either: "rollback
 	// also failed, server in broken state".
 	ReplyBroken ReplyResult = "broken"
+	// ReplyNotDone is an update that did nothing for a reason that is none of the
+	// node's: it is locked for another provisioner, or the request never left.
+	ReplyNotDone ReplyResult = "not-done"
 	// ReplyRefused is any other refusal: a wrong token, updates are off, not in
 	// provisioning mode.
 	ReplyRefused ReplyResult = "refused"

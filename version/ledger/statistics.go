@@ -115,7 +115,7 @@ func (x *Index) Candidate(v string) Candidate {
 	if counted := x.counts[v]; counted != nil {
 		c = *counted
 	}
-	c.Quarantined = x.quarantineAfter > 0 && c.RolledBack+c.Dark >= x.quarantineAfter
+	c.Quarantined = x.quarantines(&c)
 
 	return c
 }
@@ -154,6 +154,62 @@ func (x *Index) InState(s State) int {
 	defer x.mu.RUnlock()
 
 	return x.states[s]
+}
+
+// State is that of a node, Unknown without a record.
+func (x *Index) State(identity string) State {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+
+	if n, known := x.nodes[identity]; known {
+		return n.state
+	}
+
+	return Unknown
+}
+
+// UnderWay are the nodes whose change has no verdict.
+func (x *Index) UnderWay() []string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+
+	var open []string
+	for identity, n := range x.nodes {
+		if n.state.UnderWay() {
+			open = append(open, identity)
+		}
+	}
+
+	return open
+}
+
+// Awaited tells whether to see a node in the main account says anything new.
+func (x *Index) Awaited(identity string) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+
+	n, known := x.nodes[identity]
+
+	return known && (n.state.UnderWay() || n.state == Idle && (n.source == FirstSeen || n.source == Presumed))
+}
+
+// Quarantined is how many versions are quarantined.
+func (x *Index) Quarantined() int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+
+	count := 0
+	for _, c := range x.counts {
+		if x.quarantines(c) {
+			count++
+		}
+	}
+
+	return count
+}
+
+func (x *Index) quarantines(c *Candidate) bool {
+	return x.quarantineAfter > 0 && c.RolledBack+c.Dark >= x.quarantineAfter
 }
 
 // Due are the nodes for which a Tick has something to do.

@@ -240,6 +240,10 @@ func (s *step) reply(ev Reply) {
 		s.do(Alert{Kind: AlertFailed, Text: fmt.Sprintf("the %s to %s failed on the node: %s", t.Direction, t.Version, text)})
 		s.retryLater()
 		s.notChanged()
+	case ev.Result == ReplyNotDone:
+		s.note(Evidence{Kind: Replied, Version: t.Version, Text: "was not sent: " + text})
+		s.notChanged()
+		s.next = NextDefer
 	case ev.Result == ReplyRefused:
 		s.note(Evidence{Kind: Replied, Version: t.Version, Text: text})
 		s.do(Alert{Kind: AlertConfiguration, Text: fmt.Sprintf("the node refuses to be updated, which says nothing about %s: %s", t.Version, text)})
