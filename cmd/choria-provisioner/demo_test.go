@@ -173,7 +173,7 @@ func (d *demoProcess) end() int {
 // do not exist, are refused.
 func TestDemoFaults(t *testing.T) {
 	t.Parallel()
-	d := startDemo(t, "--nodes", "20", "--json", "--fault", "csr-no-pem", "--fault", "identity-dash")
+	d := startDemo(t, "--nodes", "20", "--json", "--fault", "csr-no-pem", "--fault", "identity-dash", "--fault", "update-broken")
 	if code := d.end(); code != 0 {
 		t.Errorf("code %d", code)
 	}
@@ -181,7 +181,7 @@ func TestDemoFaults(t *testing.T) {
 	if err := json.Unmarshal([]byte(read(t, d.stdout)), &s); err != nil {
 		t.Fatal(err)
 	}
-	if s.Provisioned != 20 || len(s.Faults) != 2 {
+	if s.Provisioned != 20 || len(s.Faults) != 3 {
 		t.Fatalf("%d nodes are provisioned, and there are %d faults", s.Provisioned, len(s.Faults))
 	}
 	if f := s.Faults[0]; f.State != "waiting" || !strings.Contains(f.Said, "it is no PEM") {
@@ -189,6 +189,9 @@ func TestDemoFaults(t *testing.T) {
 	}
 	if f := s.Faults[1]; f.State != "restarted" || f.Node != "--config=.example.net" {
 		t.Errorf("odd name: %+v", f)
+	}
+	if f := s.Faults[2]; f.State != "waiting" || !strings.Contains(f.Said, "server in broken state") {
+		t.Errorf("broken update: %+v", f)
 	}
 
 	for name, args := range map[string][]string{
@@ -248,7 +251,7 @@ func TestDemoJSON(t *testing.T) {
 		"  helper       demo-helper",
 		"  40/40 nodes ",
 		"40 of 40 nodes provisioned in ",
-		"  choria_provision#restart         40        0 ",
+		"  choria_provision#restart              40        0 ",
 		"  slowest call: ",
 	} {
 		if !strings.Contains(said, want) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +16,13 @@ import (
 // faultLimit is how long the demo waits for the provisioner to say something of
 // a node with a fault, or to provision it, once the healthy ones are done.
 const faultLimit = 5 * time.Second
+
+// upgrades is the feature under which nodes are sent other versions.
+const upgrades = "upgrades"
+
+// updatedNode begins the identity of a node with a fault of an update: it is sent
+// one.
+const updatedNode = "update-"
 
 // FaultOutcome is what became of a node with a fault.
 type FaultOutcome struct {
@@ -40,9 +48,10 @@ func (o *Options) checkFaults() error {
 			return fmt.Errorf("--fault: %w", err)
 		}
 		switch {
-		case first.Feature == "" || first.Feature == "jwt":
+		case fault.Feature != "pki" && fault.Feature != "ed25519":
+		case first.Feature == "":
 			first = fault
-		case (fault.Feature == "pki" || first.Feature == "pki") && fault.Feature != first.Feature && fault.Feature != "" && fault.Feature != "jwt":
+		case fault.Feature != first.Feature:
 			return fmt.Errorf("--fault: %s needs the feature %s and %s needs %s: only one of the two can be on", first.Name, first.Feature, fault.Name, fault.Feature)
 		}
 	}
@@ -52,13 +61,24 @@ func (o *Options) checkFaults() error {
 
 // features are the provisioner's, as the faults need them.
 func (o *Options) features() []string {
-	for _, name := range o.Faults {
-		if fault, err := simfleet.FaultNamed(name); err == nil && fault.Feature == "pki" {
-			return []string{"jwt", "pki"}
-		}
+	features := []string{"jwt", "ed25519"}
+	if o.needs("pki") {
+		features[1] = "pki"
+	}
+	if o.needs(upgrades) {
+		features = append(features, upgrades)
 	}
 
-	return []string{"jwt", "ed25519"}
+	return features
+}
+
+// needs tells whether a fault shows only with the feature.
+func (o *Options) needs(feature string) bool {
+	return slices.ContainsFunc(o.Faults, func(name string) bool {
+		fault, err := simfleet.FaultNamed(name)
+
+		return err == nil && fault.Feature == feature
+	})
 }
 
 // misbehave starts the nodes with faults once the provisioner is at work, for
@@ -78,7 +98,11 @@ func (d *demo) misbehave(ctx context.Context) ([]*FaultOutcome, error) {
 		if err != nil {
 			return nil, err
 		}
-		n, err := d.faulty.AddFaulty(ctx, fmt.Sprintf("fault-%d.example.net", i), fault)
+		prefix := "fault-"
+		if fault.Feature == upgrades {
+			prefix = updatedNode
+		}
+		n, err := d.faulty.AddFaulty(ctx, fmt.Sprintf("%s%d.example.net", prefix, i), fault)
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,8 @@ package demo
 import (
 	"context"
 	"path"
+	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -16,6 +18,8 @@ const (
 
 	helperName = HelperCommand
 	collective = "mcollective"
+	// newRelease is what nodes with a fault of updates are sent.
+	newRelease = "0.31.0"
 	issuerName = "choria"
 )
 
@@ -27,6 +31,9 @@ type helperConfig struct {
 	CA string `json:"ca"`
 	// Issuer is the hex public key of the Organization Issuer.
 	Issuer string `json:"issuer"`
+	// Target is the version that nodes with a fault of updates should run; may be
+	// empty.
+	Target string `json:"target"`
 }
 
 // ServeHelper is the helper plugin of the demo, a process of its own that the
@@ -40,6 +47,7 @@ func ServeHelper(version string) {
 			return helper.DecodeConfig(cfg, &s.cfg)
 		},
 		ConfigureNode: s.configureNode,
+		DecideRelease: s.decideRelease,
 	})
 }
 
@@ -67,4 +75,16 @@ func (s *site) configureNode(_ context.Context, req *helperv1.ConfigureNodeReque
 		"plugin.security.issuer.names":                     issuerName,
 		"plugin.security.issuer." + issuerName + ".public": s.cfg.Issuer,
 	}), nil
+}
+
+func (s *site) decideRelease(_ context.Context, req *helperv1.DecideReleaseRequest) (*helperv1.DecideReleaseResponse, error) {
+	node := req.GetNode()
+	switch {
+	case s.cfg.Target == "", node.GetVersion() == s.cfg.Target, !strings.HasPrefix(node.GetIdentity(), updatedNode):
+		return helper.Keep(""), nil
+	case slices.Contains(req.GetRecord().GetBarred(), s.cfg.Target):
+		return helper.Keep(s.cfg.Target + " is barred"), nil
+	default:
+		return helper.Upgrade(s.cfg.Target, "the newest release"), nil
+	}
 }

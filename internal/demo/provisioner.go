@@ -80,6 +80,13 @@ func startProvisioner(dir string, broker *simfleet.Broker, opts Options) (*provi
 		features[name] = true
 	}
 
+	helper := helperConfig{Broker: broker.Addr(), CA: broker.CA(), Issuer: broker.IssuerPublic()}
+	repository := ""
+	if features[upgrades] {
+		// Simulated nodes only say that they fetch something.
+		helper.Target, repository = newRelease, "http://"+loopback
+	}
+
 	file := filepath.Join(dir, "provisioner.yaml")
 	cfg, err := writeConfig(file, map[string]any{
 		"workers":                      opts.Workers,
@@ -95,11 +102,12 @@ func startProvisioner(dir string, broker *simfleet.Broker, opts Options) (*provi
 		"jwt_signing_key":              broker.SigningKey(),
 		"jwt_signing_token":            broker.SigningToken(),
 		"state_dir":                    dir,
+		"upgrades_repository":          repository,
 		"features":                     features,
 		"helper": map[string]any{
 			"plugin": self,
 			"args":   []string{HelperCommand},
-			"config": helperConfig{Broker: broker.Addr(), CA: broker.CA(), Issuer: broker.IssuerPublic()},
+			"config": helper,
 		},
 	})
 	if err != nil {

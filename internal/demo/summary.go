@@ -109,7 +109,7 @@ func (r report) write(w io.Writer) {
 	fmt.Fprintf(w, "%d of %d nodes provisioned in %.1f s: %.0f nodes a minute, start and discovery included\n\n",
 		r.Provisioned, r.Nodes, r.Seconds, r.NodesPerMinute)
 
-	const layout = "  %-26s %8v %8v %10v   %v\n"
+	const layout = "  %-31s %8v %8v %10v   %v\n"
 	fmt.Fprintf(w, layout, "action", "calls", "errors", "mean", "slowest")
 	for _, row := range r.rows {
 		fmt.Fprintf(w, layout, row.action, row.calls, r.Errors[row.action], milliseconds(row.rpc.mean), row.rpc.slowest())
