@@ -168,6 +168,11 @@ func (d *daemon) Run(ctx context.Context) error {
 			tasks.Go(func() { d.versions.listenMain(ctx, d.log.Logger.WithField("component", "events")) })
 		}
 		tasks.Go(func() { d.versions.Run(ctx) })
+		tasks.Go(func() {
+			if err := d.versions.desk.Serve(ctx); err != nil {
+				d.log.Errorf("Nobody can ask about the ledger any longer: %v", err)
+			}
+		})
 	}
 	tasks.Go(func() { d.outcomes.Run(ctx) })
 

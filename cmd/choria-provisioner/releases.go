@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/choria-io/go-choria/lifecycle"
@@ -14,6 +15,8 @@ import (
 	"github.com/choria-provisioner/provisioner/host"
 	"github.com/choria-provisioner/provisioner/version/ledger"
 	"github.com/choria-provisioner/provisioner/version/ledger/boltstore"
+	"github.com/choria-provisioner/provisioner/version/ledger/book"
+	"github.com/choria-provisioner/provisioner/version/ledger/socket"
 )
 
 // serverComponent is the component of lifecycle events of a server that is
@@ -24,6 +27,8 @@ const serverComponent = "server"
 type versionKeeping struct {
 	*releases.Releases
 	store *boltstore.Store
+	// desk is where people ask about the ledger, and change it.
+	desk *socket.Server
 	// main is the connection to the main account, nil where there is none.
 	main *host.Network
 	// ownMain tells that main is ours to run, and not one that is there anyway.
@@ -65,9 +70,11 @@ func (d *daemon) newVersionKeeping(ctx context.Context, choriaConfig string) (*v
 		Metrics: d.metrics,
 		Log:     logger.WithField("component", "ledger"),
 	})
+	if err == nil {
+		k.desk, err = socket.Listen(ctx, cfg.StateDir, book.New(store, k.Keeper()), logger.WithField("component", "ledger"))
+	}
 	if err != nil {
-		_ = store.Close()
-		return nil, err
+		return nil, errors.Join(err, store.Close())
 	}
 
 	return k, nil

@@ -22,7 +22,7 @@ import (
 const longestBody = 1 << 20
 
 // farewell is how long requests have to end once the server has to.
-const farewell = 2 * time.Second
+const farewell = time.Second
 
 // Server serves a book.
 type Server struct {
