@@ -62,6 +62,9 @@ type Status struct {
 	// Stream is when the bucket's stream was made, else zero: an epoch of a
 	// younger stream outranks every one of an older.
 	Stream time.Time
+	// Led says whether somebody is known to lead: this member, or the one whose
+	// lease refused this member's last write.
+	Led bool
 	// Reason says why this member does not lead.
 	Reason string
 	// Err is why it cannot take part; a member that waits its turn has none.
@@ -284,7 +287,7 @@ func (e *Elector) align() {
 	switch {
 	case leads && !was:
 		// First, so that who finds the gate open finds the epoch too.
-		e.become(Status{Leader: true, Epoch: s.epoch, Stream: s.created})
+		e.become(Status{Leader: true, Led: true, Epoch: s.epoch, Stream: s.created})
 		e.cfg.Gate.OpenWhile(e.lease.valid)
 		e.cfg.Log.Warnf("Leader since epoch %d", s.epoch)
 		e.cfg.OnWon()
@@ -307,6 +310,7 @@ func (e *Elector) stay(reason string) {
 	e.mu.Lock()
 	changed := e.status.Reason != reason
 	e.status.Reason, e.status.Err = reason, e.fault()
+	e.status.Led = !e.stopping && errors.Is(e.err, errRefused) && e.nc != nil && e.nc.IsConnected()
 	e.mu.Unlock()
 
 	if changed {

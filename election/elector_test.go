@@ -59,6 +59,9 @@ func TestElector_setUpFails(t *testing.T) {
 	if err := m.Status().Err; !errors.Is(err, nats.ErrStreamNotFound) {
 		t.Errorf("error %v", err)
 	}
+	if m.Status().Led {
+		t.Error("somebody is known to lead where nobody can")
+	}
 	if got := m.Gate.Reason(); !strings.HasPrefix(got, "no bucket CHORIA_LEADER_ELECTION") {
 		t.Errorf("the gate's reason: %s", got)
 	}

@@ -37,14 +37,15 @@ func (l Launcher) Pin(version string) error {
 	}
 }
 
-// Unpin removes the pin and returns what was pinned, empty when nothing was.
+// Unpin removes the pin and returns what was pinned, empty when nothing was. The
+// daemon makes way again for what it made way for before.
 func (l Launcher) Unpin() (string, error) {
 	words, err := l.words(pinned)
 	if err != nil {
 		return "", err
 	}
 
-	return strings.Join(words, " "), l.remove(pinned)
+	return strings.Join(words, " "), errors.Join(l.remove(pinned), l.remove(stoodAside))
 }
 
 // Lifted is what a release has changed.

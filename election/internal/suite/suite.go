@@ -121,6 +121,9 @@ func (n Network) TestHandOver(t *testing.T) {
 
 	b := n.Start(t, "b.example.net", &record, nil)
 	Eventually(t, "b stands by", n.Election(), func() bool { return b.Status().Reason == "another provisioner leads" })
+	if !a.Status().Led || !b.Status().Led {
+		t.Errorf("that somebody leads is known to the leader: %v, to the standby: %v", a.Status().Led, b.Status().Led)
+	}
 	if err := b.Status().Err; err != nil {
 		t.Errorf("a standby has the error %v", err)
 	}
