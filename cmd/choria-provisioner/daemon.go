@@ -42,6 +42,7 @@ type daemon struct {
 	// versions is nil without features.upgrades.
 	versions *versionKeeping
 	outcomes *outcomes
+	own      *ownVersion
 	// calls carries RPC and discovery; control carries the lease and lifecycle
 	// events, which must not wait behind calls.
 	calls   *host.Network
@@ -92,6 +93,9 @@ func newDaemon(cfg *config.Config, choriaConfig string, logger *logrus.Logger) (
 	d.outcomes = newOutcomes(d.helper.ReportOutcome,
 		func() bool { return d.helper.Info().Has(helperv1.Capability_CAPABILITY_DECIDE_RELEASE) },
 		logger.WithField("component", "helper"))
+	if d.own, err = newOwnVersion(d); err != nil {
+		return nil, err
+	}
 	if cfg.Features.Upgrades {
 		if d.versions, err = d.newVersionKeeping(context.Background(), choriaConfig); err != nil {
 			return nil, err
@@ -190,6 +194,7 @@ func (d *daemon) Run(ctx context.Context) error {
 		events.Run(ctx)
 	})
 	tasks.Go(func() { d.announce(ctx, lifecycle.Startup) })
+	tasks.Go(func() { d.own.Run(ctx, stop) })
 	if d.cfg.Features.ED25519 && d.cfg.JWTSigningToken != "" {
 		tasks.Go(func() { watchSigningToken(ctx, d.cfg.JWTSigningToken, d.metrics, d.log) })
 	}
