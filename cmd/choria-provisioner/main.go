@@ -92,9 +92,13 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 	_, err := app.Parse(args)
 	var silent silentError
+	var coded coded
 	switch {
 	case errors.As(err, &silent):
 		return 1
+	case errors.As(err, &coded):
+		fmt.Fprintf(stderr, "choria-provisioner: %v\n", err)
+		return coded.code
 	case err != nil:
 		fmt.Fprintf(stderr, "choria-provisioner: %v\n", err)
 		return 1
@@ -110,4 +114,6 @@ var commands = []func(c *cli, app *fisk.Application){
 	addHelper,
 	addDemo,
 	addVersion,
+	addNodes,
+	addLedger,
 }
