@@ -114,6 +114,8 @@ var commands = []func(c *cli, app *fisk.Application){
 	addHelper,
 	addDemo,
 	addVersion,
+	addVersions,
+	addStatus,
 	addNodes,
 	addLedger,
 }
