@@ -381,9 +381,17 @@ func (f *Fleet) provision(ctx context.Context, e *entry) {
 	case host.Shutdown:
 		log.Infof("The node was told to shut down: %s", outcome.Reason)
 		f.queue.rest(e, finishedRest, finished)
-	case host.UpgradeSent, host.Updating:
+	case host.UpgradeSent:
 		log.Infof("The node is left alone for its update: %s", outcome.Reason)
 		f.queue.rest(e, max(outcome.RetryAfter, updatingRest), awaited)
+	case host.Updating:
+		log.Infof("The node is left alone for its update: %s", outcome.Reason)
+		// It is there: it answered, and is looked at again when that says more.
+		if outcome.RetryAfter > 0 {
+			f.queue.rest(e, max(outcome.RetryAfter, updatingRest), queueAgain)
+		} else {
+			f.queue.rest(e, failedRest, findAgain)
+		}
 	case host.Refused:
 		m.ProvisionErrors.Inc()
 		log.Errorf("The node is not provisioned because of its version, looking again next cycle: %s", outcome.Reason)

@@ -116,6 +116,14 @@ func TestAfterAPass(t *testing.T) {
 			counter: func(m *metrics.Metrics) float64 { return testutil.ToFloat64(m.ProvisionErrors) }, want: 0,
 		},
 		{
+			name: "sent a version", outcome: host.Outcome{Result: host.UpgradeSent, RetryAfter: 20 * time.Second}, passes: 5,
+			counter: func(m *metrics.Metrics) float64 { return testutil.ToFloat64(m.Provisioned) }, want: 0,
+		},
+		{
+			name: "looked at during its update", outcome: host.Outcome{Result: host.Updating, RetryAfter: 20 * time.Second}, passes: 15,
+			counter: func(m *metrics.Metrics) float64 { return testutil.ToFloat64(m.Provisioned) }, want: 0,
+		},
+		{
 			name: "locked by another", err: host.ErrLocked, passes: 10,
 			counter: func(m *metrics.Metrics) float64 { return testutil.ToFloat64(m.ProvisionErrors) }, want: 0,
 		},

@@ -50,7 +50,8 @@ type entry struct {
 	source   source
 	// finished is a resting node that does not wait any more.
 	finished bool
-	// found tells that a resting node was found meanwhile.
+	// found tells that a node announced itself while it was worked on, or was found
+	// while it rested.
 	found bool
 	// unproven is an announced node that is worked on and has not answered.
 	unproven bool
@@ -114,6 +115,7 @@ func (q *queue) add(identity string, from source) added {
 		return known
 	case e.state != stateResting:
 		e.seen = now
+		e.found = e.found || from == announced
 		return known
 	case now.Before(e.until):
 		e.found = true
@@ -214,7 +216,7 @@ func (q *queue) popFrom(from source) *entry {
 			q.dropped(e.identity)
 			continue
 		}
-		e.state = stateBusy
+		e.state, e.found = stateBusy, false
 		return e
 	}
 	q.waiting[from] = nil
@@ -256,8 +258,8 @@ const (
 	findAgain afterRest = iota
 	// queueAgain is a node that is queued by itself.
 	queueAgain
-	// awaited is a node that restarts: it is queued if it was found meanwhile,
-	// and has to be found otherwise.
+	// awaited is a node that restarts: it is queued if it was found meanwhile, or
+	// announced itself before the pass was over, and has to be found otherwise.
 	awaited
 	// finished is a node that was provisioned or shut down, or may never have
 	// been there.
@@ -275,7 +277,6 @@ func (q *queue) rest(e *entry, d time.Duration, then afterRest) {
 	}
 	e.state = stateResting
 	e.finished = then == finished
-	e.found = false
 	e.until = time.Now().Add(d)
 	e.wake = time.AfterFunc(d, func() { q.rested(e, then) })
 }

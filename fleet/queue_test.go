@@ -119,6 +119,45 @@ func TestQueueRestAgain(t *testing.T) {
 	})
 }
 
+// A node that restarts is looked at when it was found meanwhile, and not before
+// the end of its rest. Its event may be faster than the end of the pass.
+func TestQueueAwaited(t *testing.T) {
+	for name, tc := range map[string]struct {
+		during, after func(q *queue)
+		queued        bool
+	}{
+		"not seen":                   {},
+		"announced during the pass":  {during: func(q *queue) { q.add("n1", announced) }, queued: true},
+		"discovered during the pass": {during: func(q *queue) { q.add("n1", discovered) }},
+		"announced during the rest":  {after: func(q *queue) { q.add("n1", announced) }, queued: true},
+		"discovered during the rest": {after: func(q *queue) { q.add("n1", discovered) }, queued: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newTestQueue(10, nil)
+				q.mustAdd(t, "n1", queued)
+				q.add("n1", announced) // of the start before
+				e := q.mustNext(t)
+				if tc.during != nil {
+					tc.during(q)
+				}
+				q.rest(e, 10*time.Second, awaited)
+				if tc.after != nil {
+					tc.after(q)
+				}
+				time.Sleep(9 * time.Second)
+				if q.pop() != nil {
+					t.Fatal("queued before the end of its rest")
+				}
+				time.Sleep(2 * time.Second)
+				if got := q.pop() != nil; got != tc.queued {
+					t.Errorf("queued: %v, want %v", got, tc.queued)
+				}
+			})
+		})
+	}
+}
+
 // The older one removed a finished node after a while by name, and with it a
 // newer entry of that name.
 func TestQueueOldEntryDoesNotRemoveTheNew(t *testing.T) {
