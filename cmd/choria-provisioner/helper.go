@@ -143,11 +143,7 @@ func (h *helperCall) run(*fisk.ParseContext) error {
 	resp, err := sup.ConfigureNode(h.cli.ctx, &helperv1.ConfigureNodeRequest{
 		RequestId: rand.Text(),
 		Node:      node,
-		Context: &helperv1.Context{
-			FeaturePki:     node.GetCsr() != nil,
-			FeatureJwt:     len(node.GetProvisioningClaimsJson())+len(node.GetRawClaimsJson()) > 0,
-			FeatureEd25519: node.GetEd25519() != nil,
-		},
+		Context:   contextOf(node),
 	})
 	if err != nil {
 		return err
@@ -165,6 +161,15 @@ func (h *helperCall) run(*fisk.ParseContext) error {
 	}
 
 	return nil
+}
+
+// contextOf says which features are on where the node is like this.
+func contextOf(node *helperv1.Node) *helperv1.Context {
+	return &helperv1.Context{
+		FeaturePki:     node.GetCsr() != nil,
+		FeatureJwt:     len(node.GetProvisioningClaimsJson())+len(node.GetRawClaimsJson()) > 0,
+		FeatureEd25519: node.GetEd25519() != nil,
+	}
 }
 
 func (h *helperCall) readInput() ([]byte, error) {

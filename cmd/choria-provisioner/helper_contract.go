@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
 	"os"
 
 	"github.com/choria-io/fisk"
@@ -76,7 +74,7 @@ func (h *helperContract) print(report *helpertest.Report) error {
 }
 
 // readNodes reads the site's own nodes.
-func (h *helperContract) readNodes() (nodes []*helperv1.Node, err error) {
+func (h *helperContract) readNodes() ([]*helperv1.Node, error) {
 	if h.nodes == "" {
 		return nil, nil
 	}
@@ -84,16 +82,6 @@ func (h *helperContract) readNodes() (nodes []*helperv1.Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for i, line := range bytes.Split(text, []byte("\n")) {
-		if len(bytes.TrimSpace(line)) == 0 {
-			continue
-		}
-		node, err := parseNode(line)
-		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", h.nodes, i+1, err)
-		}
-		nodes = append(nodes, node)
-	}
 
-	return nodes, nil
+	return parseNodes(h.nodes, text)
 }

@@ -118,4 +118,5 @@ var commands = []func(c *cli, app *fisk.Application){
 	addStatus,
 	addNodes,
 	addLedger,
+	addPlan,
 }
