@@ -7,6 +7,7 @@ package ownversions
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,6 +29,13 @@ import (
 	"github.com/choria-provisioner/provisioner/status"
 )
 
+// TestMain runs all tests side by side: they mostly wait.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8")
+	os.Exit(m.Run())
+}
+
 // limit is far longer than anything takes on a busy machine.
 const limit = 60 * time.Second
 
@@ -37,10 +46,15 @@ type programs struct {
 	first, second string
 }
 
+// building keeps parallel tests from writing the same program at once.
+var building sync.Mutex
+
 func build(t testing.TB) programs {
 	t.Helper()
 
 	bin := harness.Build(t)
+	building.Lock()
+	defer building.Unlock()
 	p := programs{Binaries: bin}
 	for version, path := range map[string]*string{"1.0.0": &p.first, "2.0.0": &p.second} {
 		*path = filepath.Join(filepath.Dir(bin.Provisioner), "provisioner-"+version)
@@ -240,6 +254,16 @@ func (m *machine) snapshot() *versions.Snapshot {
 	return s
 }
 
+// file is the text of a state file.
+func (m *machine) file(name string) string {
+	text, _ := os.ReadFile(filepath.Join(m.launcher.StateDir, name))
+
+	return string(text)
+}
+
+// says counts the lines of the log of this start that hold a text.
+func (m *machine) says(text string) int { return strings.Count(m.process.Log(), text) }
+
 // verdicts are those of the launcher, without their times and reasons.
 func (m *machine) verdicts() []string {
 	m.t.Helper()
@@ -285,6 +309,8 @@ func (m *machine) status() ([]status.Status, error) {
 func (m *machine) runs(name string) status.Status {
 	m.t.Helper()
 
+	began := time.Now()
+	defer func() { m.t.Logf("%s ran on %s after %v", name, m.name, time.Since(began).Round(time.Millisecond)) }()
 	var found status.Status
 	harness.Eventually(m.t, limit, name+" runs on "+m.name+" and proves itself", func() error {
 		if !m.process.Running() {
