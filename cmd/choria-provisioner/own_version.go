@@ -91,9 +91,12 @@ func newOwnVersion(d *daemon) (*ownVersion, error) {
 		own := o.watch.Status()
 		shown := metrics.OwnVersion{Running: own.Running, Proved: own.Proved}
 		for _, v := range own.Verdicts {
-			// What a full disk or a person left in the file.
-			word := func(text string) string { return strings.ToValidUTF8(text, "?") }
-			shown.Verdicts = append(shown.Verdicts, metrics.OwnVerdict{From: word(v.From), To: word(v.To), Outcome: word(v.Outcome), At: v.At})
+			// A full disk or a person may have left anything in the file.
+			if versions.ValidName(v.From) || v.From == versions.ByHand {
+				shown.Verdicts = append(shown.Verdicts, metrics.OwnVerdict{
+					From: v.From, To: strings.ToValidUTF8(v.To, "?"), Outcome: strings.ToValidUTF8(v.Outcome, "?"), At: v.At,
+				})
+			}
 		}
 		return shown
 	})

@@ -23,9 +23,6 @@ const (
 	// Patience is how long is waited for another instance to prove itself, and
 	// for a broker over which the others can be asked.
 	Patience = 15 * time.Minute
-	// listenInterval is how often the others are asked while nothing is to come
-	// of it: what one of them rolls back is remembered here.
-	listenInterval = 30 * time.Second
 	// launcherSuccessor is named as the successor when the launcher was replaced.
 	launcherSuccessor = "launcher"
 )
@@ -68,7 +65,6 @@ type Watch struct {
 	// unasked is since when the others cannot be asked, retry when another try to
 	// make way is due.
 	unasked, retry time.Time
-	listened       time.Time
 	said           map[string]bool
 
 	mu  sync.Mutex
@@ -294,17 +290,15 @@ func (w *Watch) rolledBackElsewhere(version string) string {
 // succeed makes way for a successor when there is one and it is our turn. It
 // returns true when the daemon was told to end.
 func (w *Watch) succeed(ctx context.Context, s *versions.Snapshot) bool {
-	next, wait := w.wanted(s)
-	if next.name == "" {
-		w.listen(ctx)
-	} else if err := w.ask(ctx); err != nil && w.cfg.Now().Sub(w.unasked) < Patience {
-		wait = cmp.Or(wait, fmt.Sprintf("the others cannot be asked: %v", err))
-	} else if wait == "" {
-		// They may have told of a verdict.
-		next, wait = w.wanted(s)
-	}
+	// Also while nothing is to come of it: one that has made way is missed only by
+	// those that knew it, and what it rolled back is remembered.
+	err := w.ask(ctx)
 	if ctx.Err() != nil {
 		return false
+	}
+	next, wait := w.wanted(s)
+	if next.name != "" && err != nil && w.cfg.Now().Sub(w.unasked) < Patience {
+		wait = cmp.Or(wait, fmt.Sprintf("the others cannot be asked: %v", err))
 	}
 	ready := next.name != "" && wait == ""
 	// What has just arrived is looked at once more, whole; and the others hear
@@ -320,8 +314,10 @@ func (w *Watch) succeed(ctx context.Context, s *versions.Snapshot) bool {
 	}
 	w.show(next, true, "")
 
-	if wait = w.myTurn(ctx); wait == "" {
+	if wait = w.myTurn(ctx); wait == "" && w.still(next) {
 		wait = w.record(next)
+	} else if wait == "" {
+		wait = "it is gone, or a person has pinned another"
 	}
 	if wait != "" {
 		w.set(func(own *status.Version) { own.StandsAside = false })
@@ -333,6 +329,18 @@ func (w *Watch) succeed(ctx context.Context, s *versions.Snapshot) bool {
 	w.cfg.Leave(ctx)
 
 	return true
+}
+
+// still tells whether nothing has changed while the others were asked: on trial,
+// an end for a successor that is gone is an end for nothing.
+func (w *Watch) still(next successor) bool {
+	s := w.look()
+	if s == nil {
+		return false
+	}
+	now, wait := w.wanted(s)
+
+	return now == next && wait == ""
 }
 
 // show tells of a successor in our status.
@@ -391,14 +399,6 @@ func (w *Watch) record(next successor) (wait string) {
 	return ""
 }
 
-// listen asks the others now and then.
-func (w *Watch) listen(ctx context.Context) {
-	if now := w.cfg.Now(); now.Sub(w.listened) >= listenInterval {
-		w.listened = now
-		_ = w.ask(ctx)
-	}
-}
-
 // ask asks all instances, and remembers what those beside us say.
 func (w *Watch) ask(ctx context.Context) error {
 	list, err := w.cfg.AskAll(ctx)
@@ -409,7 +409,6 @@ func (w *Watch) ask(ctx context.Context) error {
 		return err
 	}
 	w.unasked = time.Time{}
-	w.listened = w.cfg.Now()
 	w.peers.observe(list)
 
 	known, err := w.cfg.Start.RolledBackElsewhere()
