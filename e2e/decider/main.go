@@ -25,8 +25,9 @@ import (
 type site struct {
 	// Configuration is what nodes get; {identity} stands for the node's own.
 	Configuration map[string]string `json:"configuration"`
-	// Decisions is a directory with the answer for each node, IDENTITY.json. A
-	// node without one keeps its version.
+	// Decisions is a directory with the answer for each node: IDENTITY@VERSION.json
+	// while it runs that version, else IDENTITY.json. A node without one keeps its
+	// version. One that is empty ends the helper.
 	Decisions string `json:"decisions"`
 	// Journal is a file to which every outcome is added, one JSON object a line.
 	Journal string `json:"journal"`
@@ -56,12 +57,19 @@ func (s *site) configureNode(_ context.Context, req *helperv1.ConfigureNodeReque
 }
 
 func (s *site) decideRelease(_ context.Context, req *helperv1.DecideReleaseRequest) (*helperv1.DecideReleaseResponse, error) {
-	text, err := os.ReadFile(filepath.Join(s.Decisions, req.GetNode().GetIdentity()+".json"))
+	node := req.GetNode()
+	file := filepath.Join(s.Decisions, node.GetIdentity())
+	text, err := os.ReadFile(file + "@" + node.GetVersion() + ".json")
+	if errors.Is(err, os.ErrNotExist) {
+		text, err = os.ReadFile(file + ".json")
+	}
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return helper.Keep("nothing was decided"), nil
 	case err != nil:
 		return nil, status.Errorf(codes.Internal, "decision: %v", err)
+	case len(text) == 0:
+		os.Exit(1)
 	}
 	answer := &helperv1.DecideReleaseResponse{}
 	if err := protojson.Unmarshal(text, answer); err != nil {

@@ -43,7 +43,27 @@ func (d *Decider) Decide(t testing.TB, identity string, answer *helperv1.DecideR
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(d.dir, identity+".json")
+	d.write(t, identity, text)
+}
+
+// DecideAt is Decide for as long as the node runs a version.
+func (d *Decider) DecideAt(t testing.TB, identity, version string, answer *helperv1.DecideReleaseResponse) {
+	t.Helper()
+
+	d.Decide(t, identity+"@"+version, answer)
+}
+
+// DieAt makes the helper die whenever it is asked about a node.
+func (d *Decider) DieAt(t testing.TB, identity string) {
+	t.Helper()
+
+	d.write(t, identity, nil)
+}
+
+func (d *Decider) write(t testing.TB, name string, text []byte) {
+	t.Helper()
+
+	file := filepath.Join(d.dir, name+".json")
 	if err := os.WriteFile(file+".new", text, 0o600); err != nil {
 		t.Fatal(err)
 	}
