@@ -11,6 +11,7 @@ import (
 
 	"github.com/choria-io/go-choria/backoff"
 	"github.com/choria-io/go-choria/inter"
+	"github.com/choria-io/go-choria/protocol"
 	"github.com/choria-io/go-choria/srvcache"
 	"github.com/nats-io/nats.go"
 	"github.com/sirupsen/logrus"
@@ -275,6 +276,33 @@ func (f *sharedFramework) NewConnector(ctx context.Context, _ func() (srvcache.S
 	}
 
 	return &sharedConnector{Connector: s.Connector.(*sharedConnector).Connector, session: s, exchange: exchangeFrom(ctx)}, nil
+}
+
+// NewTransportFromJSON reads a message. go-choria (v0.30.2) panics on nulls in
+// one, in goroutines of its own, where that ends the daemon: what it asks of the
+// message later is tried here.
+func (f *sharedFramework) NewTransportFromJSON(data []byte) (message protocol.TransportMessage, err error) {
+	defer panicked(&err)
+
+	if message, err = f.Framework.NewTransportFromJSON(data); err == nil {
+		message.SenderID()
+	}
+
+	return message, err
+}
+
+// NewReplyFromTransportJSON reads a reply, as NewTransportFromJSON does.
+func (f *sharedFramework) NewReplyFromTransportJSON(data []byte, skipvalidate bool) (reply protocol.Reply, err error) {
+	defer panicked(&err)
+
+	return f.Framework.NewReplyFromTransportJSON(data, skipvalidate)
+}
+
+// panicked makes a panic over what was sent an error.
+func panicked(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("malformed message: %v", p)
+	}
 }
 
 // shortFormatter cuts messages: go-choria puts what nodes send into them.

@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"io"
 	"testing"
@@ -123,6 +126,62 @@ func TestNetworkSeesEveryReply(t *testing.T) {
 		}
 	case <-time.After(5 * time.Second):
 		t.Error("nobody was told of the second machine's reply")
+	}
+}
+
+// go-choria panics on each of these, in goroutines of its own: one message from
+// any waiting node would end the daemon.
+func TestNetworkSurvivesNulls(t *testing.T) {
+	broker, err := simfleet.StartBroker(t.Context(), simfleet.BrokerOptions{Mode: simfleet.Insecure, Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = broker.Close() })
+	fleet, err := simfleet.StartFleet(t.Context(), simfleet.FleetOptions{Broker: broker})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(fleet.Close)
+	caller, network := startNetwork(t, broker)
+
+	const reply = `{"protocol":"choria:reply:1","message":"{}","envelope":null}`
+	sum := sha256.Sum256([]byte(reply))
+	secure, err := json.Marshal(map[string]string{"protocol": "choria:secure:reply:1", "message": reply, "hash": base64.StdEncoding.EncodeToString(sum[:])})
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := func(data, headers string) string {
+		return `{"protocol":"choria:transport:1","data":"` + base64.StdEncoding.EncodeToString([]byte(data)) + `","headers":` + headers + `}`
+	}
+	for name, raw := range map[string]string{
+		"no-headers":      transport("{}", "null"),
+		"no-secure-reply": transport("null", "{}"),
+		"no-envelope":     transport(string(secure), "{}"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := fleet.Add(t.Context(), name, func(o *simfleet.NodeOptions) {
+				o.Intercept = func(*simfleet.Node, simfleet.Call) simfleet.Override {
+					return simfleet.Override{Raw: []byte(raw)}
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if replies, err := caller.Call(ctx, name, host.Request{Action: host.ActionInventory}); err == nil {
+				t.Errorf("got %v", replies)
+			}
+		})
+	}
+
+	// Discovery asks the message itself for its sender.
+	for _, raw := range []string{
+		transport("{}", "null"),
+		`{"protocol":"io.choria.protocol.v2.transport","headers":null}`,
+	} {
+		if message, err := network.Framework().NewTransportFromJSON([]byte(raw)); err == nil {
+			t.Errorf("%s: got a message from %q", raw, message.SenderID())
+		}
 	}
 }
 
