@@ -19,8 +19,9 @@ import (
 // configureRequest turns the helper's answer, which was checked, into what is
 // sent to the node.
 func (h *Host) configureRequest(c *helperv1.Configure, n *node) (*ConfigureRequest, error) {
-	if _, set := c.Configuration[helper.ProvisionKey]; !set && n.provisionsByDefault() {
-		return nil, fmt.Errorf("the helper's answer is refused: configuration: key %q is missing: the node's provisioning JWT turns provisioning on where the configuration does not turn it off, it would be back at once", helper.ProvisionKey)
+	// A server passes over a line without a value (go-choria, config, parseConfigContents).
+	if strings.TrimSpace(c.Configuration[helper.ProvisionKey]) == "" && n.provisionsByDefault() {
+		return nil, fmt.Errorf("the helper's answer is refused: configuration: key %q is missing or empty: the node's provisioning JWT turns provisioning on where the configuration does not turn it off, it would be back at once", helper.ProvisionKey)
 	}
 
 	configuration, err := json.Marshal(c.Configuration)

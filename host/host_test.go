@@ -386,23 +386,26 @@ func TestClaimsOf(t *testing.T) {
 	}
 }
 
-// A node that provisions by default must be told not to: without the key it
-// would restart into provisioning mode for ever.
+// A node that provisions by default must be told not to: without the key, or
+// with a line without a value, it would restart into provisioning mode for ever.
 func TestProvisioningByDefault(t *testing.T) {
 	without := configureWith(func(c *helperv1.Configure) { delete(c.Configuration, helper.ProvisionKey) })
-	s := newSetup(t, Features{JWT: true})
-	s.helper.configure = without
-	_, err := s.provision(t.Context())
-	if err == nil || !strings.Contains(err.Error(), `key "plugin.choria.server.provision" is missing`) {
-		t.Errorf("error %v", err)
-	}
-	if s.node.counts[ActionConfigure] != 0 {
-		t.Error("the node was configured")
+	empty := configureWith(func(c *helperv1.Configure) { c.Configuration[helper.ProvisionKey] = " " })
+	for _, configure := range []func(*helperv1.ConfigureNodeRequest) (*helperv1.ConfigureNodeResponse, error){without, empty} {
+		s := newSetup(t, Features{JWT: true})
+		s.helper.configure = configure
+		_, err := s.provision(t.Context())
+		if err == nil || !strings.Contains(err.Error(), `key "plugin.choria.server.provision" is missing or empty`) {
+			t.Errorf("error %v", err)
+		}
+		if s.node.counts[ActionConfigure] != 0 {
+			t.Error("the node was configured")
+		}
 	}
 
-	s = newSetup(t, Features{}) // nobody knows
+	s := newSetup(t, Features{}) // nobody knows
 	s.helper.configure = without
-	_, err = s.provision(t.Context())
+	_, err := s.provision(t.Context())
 	must(t, err)
 }
 
