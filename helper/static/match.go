@@ -25,10 +25,10 @@ type condition struct {
 
 // matchConfig is a match as it is configured.
 type matchConfig struct {
-	Identity   alternatives            `json:"identity"`
-	Version    alternatives            `json:"version"`
-	Facts      map[string]alternatives `json:"facts"`
-	Extensions map[string]alternatives `json:"extensions"`
+	Identity   alternatives    `json:"identity"`
+	Version    alternatives    `json:"version"`
+	Facts      json.RawMessage `json:"facts"`
+	Extensions json.RawMessage `json:"extensions"`
 }
 
 // alternatives are one value or a list of them. It is not nil once it was set.
@@ -77,11 +77,20 @@ func readMatch(text json.RawMessage) (match, error) {
 	if c.Version != nil {
 		add("version", []string{"version"}, c.Version)
 	}
-	for _, k := range slices.Sorted(maps.Keys(c.Facts)) {
-		add("facts "+k, []string{"facts", k}, c.Facts[k])
-	}
-	for _, k := range slices.Sorted(maps.Keys(c.Extensions)) {
-		add("extensions "+k, []string{"extensions", k}, c.Extensions[k])
+	for _, of := range []struct {
+		name string
+		text json.RawMessage
+	}{{"facts", c.Facts}, {"extensions", c.Extensions}} {
+		var values map[string]alternatives
+		err := decode(of.text, &values)
+		if err == nil && of.text != nil && len(values) == 0 {
+			// Without its condition the rule would match every node.
+			err = errors.New("is empty: name what must hold, or remove it")
+		}
+		errs = append(errs, prefix("match: "+of.name+": ", err))
+		for _, k := range slices.Sorted(maps.Keys(values)) {
+			add(of.name+" "+k, []string{of.name, k}, values[k])
+		}
 	}
 
 	return m, errors.Join(errs...)
