@@ -145,6 +145,10 @@ func TestTemplates(t *testing.T) {
 		{"one that is null", `{{.facts.nothing}}`, "", `map has no entry for key "nothing"`},
 		{"a feature that is off", `{{.csr.ssldir}}`, "", `map has no entry for key "csr"`},
 		{"required by name", `{{get .facts "rack"}}`, "", `there is no "rack"`},
+		{"taken by its key", `{{index .facts "rack"}}`, "", `there is no "rack"`},
+		{"and printed", `{{printf "%s" (index .facts "os" "kernel")}}`, "", `there is no "kernel"`},
+		{"beyond the end of a list", `{{index (split "." .identity) 9}}`, "", `there is no 9`},
+		{"keys and places that are there", `{{index .facts "os" "family"}} {{index .facts "groups" 1}}`, "debian edge", ""},
 		{"a line break out of a node's fact", `{{.facts.evil}}`, "", `rule "it": configuration: key "k": a line break would add a line`},
 	}
 

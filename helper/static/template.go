@@ -43,7 +43,36 @@ func functions() template.FuncMap {
 		"split":   func(sep, in string) []string { return strings.Split(in, sep) },
 		"join":    join,
 		"get":     get,
+		"index":   index,
 	}
+}
+
+// index stands in for the built-in one, which yields nothing where a map has no
+// such key, and that prints as "<no value>".
+func index(in any, keys ...any) (any, error) {
+	for _, key := range keys {
+		var next any
+		switch in := in.(type) {
+		case map[string]any:
+			if name, ok := key.(string); ok {
+				next = in[name]
+			}
+		case []any:
+			if i, ok := key.(int); ok && i >= 0 && i < len(in) {
+				next = in[i]
+			}
+		case []string:
+			if i, ok := key.(int); ok && i >= 0 && i < len(in) {
+				next = in[i]
+			}
+		}
+		if next == nil {
+			return nil, fmt.Errorf("there is no %#v", key)
+		}
+		in = next
+	}
+
+	return in, nil
 }
 
 // join joins a list as facts hold it.
