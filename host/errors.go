@@ -46,13 +46,20 @@ func (e *ReplyError) Error() string {
 	switch {
 	case strings.TrimSpace(e.Message) == "":
 		return fmt.Sprintf("status %d, without a reason", e.Code)
-	case len(e.Message) > maxShown:
-		return strings.ToValidUTF8(e.Message[:maxShown], "") + "..."
 	default:
-		return e.Message
+		return shown(e.Message)
 	}
 }
 
 // maxShown is how many bytes of what a node sent go into an error: more than
 // any honest text has, for the error is logged at every pass.
 const maxShown = 1000
+
+// shown is what a node sent, in bounds.
+func shown(s string) string {
+	if len(s) <= maxShown {
+		return s
+	}
+
+	return strings.ToValidUTF8(s[:maxShown], "") + "..."
+}

@@ -112,7 +112,7 @@ func (h *Host) Provision(ctx context.Context) (Outcome, error) {
 	n := &node{}
 	outcome, err := h.sequence(ctx, n)
 	outcome.RequestID = h.requestID
-	outcome.Version, outcome.Epoch = n.version, h.cfg.Epoch
+	outcome.Version, outcome.Epoch = shown(n.version), h.cfg.Epoch
 	outcome.KeyFingerprint = n.keyFingerprint()
 	outcome.JWTID, outcome.CertificateSerial = n.jwtID, n.certificateSerial
 

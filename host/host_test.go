@@ -475,6 +475,29 @@ func TestRefusedNodes(t *testing.T) {
 	}
 }
 
+// Parsers quote what they could not read, and a version is any text: neither may
+// put all that a node sends into the log, at every pass.
+func TestWhatANodeSendsIsSaidInBounds(t *testing.T) {
+	const limit = 2 * maxShown
+	long := strings.Repeat("9", 200_000)
+
+	s := newSetup(t, Features{JWT: true})
+	encode := base64.RawURLEncoding.EncodeToString
+	s.node.provisioningJWT = encode([]byte(`{"alg":"EdDSA"}`)) + "." + encode([]byte(`{"exp":`+long+`}`)) + ".AA"
+	_, err := s.provision(t.Context())
+	if err == nil || len(err.Error()) > limit || !strings.Contains(err.Error(), "provisioning JWT is refused") {
+		t.Errorf("an error of %d bytes", len(err.Error()))
+	}
+
+	s = newSetup(t, Features{})
+	s.node.inventory["version"] = long
+	outcome, err := s.provision(t.Context())
+	must(t, err)
+	if len(outcome.Version) > limit {
+		t.Errorf("a version of %d bytes", len(outcome.Version))
+	}
+}
+
 func TestReadSigningKey(t *testing.T) {
 	key := testRSAKey(t)
 	file := filepath.Join(t.TempDir(), "key.pem")

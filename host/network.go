@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -309,9 +308,7 @@ func panicked(err *error) {
 type shortFormatter struct{ logrus.Formatter }
 
 func (f shortFormatter) Format(e *logrus.Entry) ([]byte, error) {
-	if len(e.Message) > maxShown {
-		e.Message = strings.ToValidUTF8(e.Message[:maxShown], "") + "..."
-	}
+	e.Message = shown(e.Message)
 
 	return f.Formatter.Format(e)
 }

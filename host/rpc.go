@@ -105,6 +105,9 @@ func final(action string, err error) bool {
 // try would bring the same.
 type refusal struct{ error }
 
+// Error is bounded: what parses a reply may quote all of it.
+func (r refusal) Error() string { return shown(r.error.Error()) }
+
 func (r refusal) Unwrap() error { return r.error }
 
 // notSent is an attempt that ended before its request left.
