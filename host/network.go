@@ -14,6 +14,7 @@ import (
 	"github.com/choria-io/go-choria/srvcache"
 	"github.com/nats-io/nats.go"
 	"github.com/sirupsen/logrus"
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -25,6 +26,10 @@ const (
 	// drainLimit is how long calls in flight may go on over a connection that
 	// was replaced because its credentials changed. A call lasts 22 s at most.
 	drainLimit = 30 * time.Second
+	// foreignRate is how many lines a second go-choria may log about what others
+	// send, after foreignBurst of them.
+	foreignRate  = 1
+	foreignBurst = 100
 )
 
 // Network keeps one connection to the broker and replaces it when it drops or
@@ -260,7 +265,7 @@ func withoutDebug(l *logrus.Logger) *logrus.Logger {
 	return &logrus.Logger{
 		Out:          l.Out,
 		Hooks:        l.Hooks,
-		Formatter:    shortFormatter{l.Formatter},
+		Formatter:    shortFormatter{l.Formatter, rate.NewLimiter(foreignRate, foreignBurst)},
 		ReportCaller: l.ReportCaller,
 		Level:        min(l.GetLevel(), logrus.InfoLevel),
 		ExitFunc:     l.ExitFunc,
@@ -304,10 +309,17 @@ func panicked(err *error) {
 	}
 }
 
-// shortFormatter cuts messages: go-choria puts what nodes send into them.
-type shortFormatter struct{ logrus.Formatter }
+// shortFormatter cuts messages and passes over those beyond the limit: go-choria
+// puts what nodes send into them, one for each message that it cannot read.
+type shortFormatter struct {
+	logrus.Formatter
+	limit *rate.Limiter
+}
 
 func (f shortFormatter) Format(e *logrus.Entry) ([]byte, error) {
+	if !f.limit.Allow() {
+		return nil, nil
+	}
 	e.Message = shown(e.Message)
 
 	return f.Formatter.Format(e)

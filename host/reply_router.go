@@ -21,7 +21,7 @@ const (
 	// see a second machine answer. A node answers within 20 s or never
 	// (go-choria, provision agent, metadata Timeout).
 	lateReplies = 30 * time.Second
-	// junkPause lies between two warnings about what is no reply.
+	// junkPause lies between two warnings about what is no reply, or one too many.
 	junkPause = 10 * time.Second
 	// pendingBytes limits what may wait to be routed; discovery of 100,000
 	// nodes brings about 80 MiB at once.
@@ -54,7 +54,10 @@ type replyRouter struct {
 	nc    *nats.Conn
 	extra func(identity, action string)
 	log   *logrus.Entry
-	junk  rate.Sometimes
+
+	// junk and full pace what is said of messages that anybody can send.
+	junk rate.Sometimes
+	full rate.Sometimes
 
 	mu       sync.Mutex
 	prefixes map[string]bool
@@ -70,7 +73,11 @@ type route struct {
 }
 
 func newReplyRouter(nc *nats.Conn, extra func(identity, action string), log *logrus.Entry) *replyRouter {
-	return &replyRouter{nc: nc, extra: extra, log: log, junk: rate.Sometimes{Interval: junkPause}, prefixes: map[string]bool{}, routes: map[string]*route{}}
+	return &replyRouter{
+		nc: nc, extra: extra, log: log,
+		junk: rate.Sometimes{Interval: junkPause}, full: rate.Sometimes{Interval: junkPause},
+		prefixes: map[string]bool{}, routes: map[string]*route{},
+	}
 }
 
 // add routes subject to output until ctx ends. Receivers of one subject in one
@@ -160,7 +167,9 @@ func (r *replyRouter) route(m *nats.Msg) {
 			select {
 			case out <- msg:
 			default:
-				r.log.Warnf("Dropped a reply on %s: its receiver is full", m.Subject)
+				r.full.Do(func() {
+					r.log.Warnf("Dropped a reply on %s, as are others for %v: its receiver is full", m.Subject, junkPause)
+				})
 			}
 		}
 	}

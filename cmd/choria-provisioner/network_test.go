@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -185,12 +186,67 @@ func TestNetworkSurvivesNulls(t *testing.T) {
 	}
 }
 
+// What looks like a message and is none is logged by go-choria, and what comes
+// too fast by us: neither may fill the disk.
+func TestNetworkSaysJunkInBounds(t *testing.T) {
+	broker, err := simfleet.StartBroker(t.Context(), simfleet.BrokerOptions{Mode: simfleet.Insecure, Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = broker.Close() })
+	fleet, err := simfleet.StartFleet(t.Context(), simfleet.FleetOptions{Broker: broker, Node: simfleet.NodeOptions{
+		Intercept: func(*simfleet.Node, simfleet.Call) simfleet.Override {
+			return simfleet.Override{Raw: []byte(`{"protocol":"choria:transport:1","data":"e30="}`), Extra: 120_000}
+		},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(fleet.Close)
+	if _, err := fleet.Add(t.Context(), "junk", nil); err != nil {
+		t.Fatal(err)
+	}
+
+	var lines lineCounter
+	network := connect(t, broker, &lines, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if replies, _ := host.NewCaller(network).Call(ctx, "junk", host.Request{Action: host.ActionInventory}); len(replies) > 3 {
+		t.Errorf("got %d replies", len(replies))
+	}
+	if n := lines.n.Load(); n == 0 || n > 200 {
+		t.Errorf("%d lines were logged", n)
+	}
+}
+
+// lineCounter counts what is logged.
+type lineCounter struct{ n atomic.Int64 }
+
+func (c *lineCounter) Write(p []byte) (int, error) {
+	if len(p) > 0 {
+		c.n.Add(1)
+	}
+
+	return len(p), nil
+}
+
 // startNetwork connects as the daemon does and returns a caller.
 func startNetwork(t *testing.T, broker *simfleet.Broker, extra ...chan string) (host.Caller, *host.Network) {
 	t.Helper()
+	network := connect(t, broker, io.Discard, func(identity, action string) {
+		for _, c := range extra {
+			c <- identity + " " + action
+		}
+	})
+
+	return host.NewCaller(network), network
+}
+
+func connect(t *testing.T, broker *simfleet.Broker, log io.Writer, extra func(identity, action string)) *host.Network {
+	t.Helper()
 
 	logger := logrus.New()
-	logger.SetOutput(io.Discard)
+	logger.SetOutput(log)
 	choriaConfig, err := broker.ProvisionerConfig("provisioner.example.net")
 	if err != nil {
 		t.Fatal(err)
@@ -199,11 +255,7 @@ func startNetwork(t *testing.T, broker *simfleet.Broker, extra ...chan string) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	network := host.NewNetwork(fw, "test", func(identity, action string) {
-		for _, c := range extra {
-			c <- identity + " " + action
-		}
-	}, logger.WithField("component", "network"))
+	network := host.NewNetwork(fw, "test", extra, logger.WithField("component", "network"))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { network.Run(ctx); close(done) }()
@@ -212,5 +264,5 @@ func startNetwork(t *testing.T, broker *simfleet.Broker, extra ...chan string) (
 		t.Fatal(err)
 	}
 
-	return host.NewCaller(network), network
+	return network
 }
