@@ -266,6 +266,25 @@ func TestPanicIsAnError(t *testing.T) {
 	})
 }
 
+func TestPanicInASlowCallGivesItsPlaceBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(1, func(_ context.Context, _ string, slot host.Slot) (host.Outcome, error) {
+			slot.Lend(2 * time.Second)
+			time.Sleep(10 * time.Second)
+			panic("boom")
+		})
+		s.found = []string{"a", "b", "c"}
+		s.gate.Open()
+		s.run(t, 30*time.Second)
+		if !s.slots.outside.TryAcquire(outsidePerWorker) {
+			t.Error("a place outside is lost")
+		}
+		if !s.slots.workers.TryAcquire(1) {
+			t.Error("a worker is lost")
+		}
+	})
+}
+
 // Silent nodes lend their workers, and where there is no more room for them they
 // are sent away: with two workers and fifty silent nodes the healthy ones do not
 // wait for them.

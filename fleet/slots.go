@@ -73,8 +73,10 @@ type slot struct {
 	// evict ends the pass.
 	evict context.CancelCauseFunc
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// held is a worker, lent a place outside; both are false once released.
 	held   bool
+	lent   bool
 	proven bool
 }
 
@@ -99,7 +101,7 @@ func (s *slot) Lend(after time.Duration) (back func(ctx context.Context) error) 
 		switch {
 		case over || !s.held:
 		case s.pool.outside.TryAcquire(1):
-			s.held = false
+			s.held, s.lent = false, true
 			s.pool.release()
 		default:
 			s.pool.pressed.Store(time.Now().UnixNano())
@@ -112,7 +114,7 @@ func (s *slot) Lend(after time.Duration) (back func(ctx context.Context) error) 
 			defer s.mu.Unlock()
 
 			switch {
-			case over:
+			case over || !s.held && !s.lent:
 			case s.pool.isPressed() || s.inTheWay():
 				s.evict(host.ErrEvicted)
 			default:
@@ -135,6 +137,7 @@ func (s *slot) Lend(after time.Duration) (back func(ctx context.Context) error) 
 		if s.held {
 			return nil
 		}
+		s.lent = false
 		s.pool.outside.Release(1)
 		if err := s.pool.acquire(ctx); err != nil {
 			return err
@@ -145,13 +148,16 @@ func (s *slot) Lend(after time.Duration) (back func(ctx context.Context) error) 
 	}
 }
 
-// release ends the use of the slot.
+// release ends the use of the slot, also of one that a panic left lent.
 func (s *slot) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	if s.held {
-		s.held = false
+	switch {
+	case s.held:
 		s.pool.release()
+	case s.lent:
+		s.pool.outside.Release(1)
 	}
+	s.held, s.lent = false, false
 }
