@@ -98,6 +98,9 @@ func verifyCSR(data []byte, identity string, deny []*regexp.Regexp) (*x509.Certi
 	if err := csr.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("its signature is not its own: %w", err)
 	}
+	if !hasNothingElse(csr) {
+		return nil, errors.New("there is data within it that is not part of a CSR")
+	}
 
 	names, err := csrNames(csr)
 	if err != nil {
@@ -115,6 +118,44 @@ func verifyCSR(data []byte, identity string, deny []*regexp.Regexp) (*x509.Certi
 	}
 
 	return csr, nil
+}
+
+// hasNothingElse tells whether csr is the encoding of its parts and no more: what
+// follows the last field of a sequence encoding/asn1, and with it crypto/x509,
+// passes over, and another reader may not.
+func hasNothingElse(csr *x509.CertificateRequest) bool {
+	type nameSET []struct {
+		Type  asn1.ObjectIdentifier
+		Value asn1.RawValue
+	}
+	var (
+		outer   struct{ Info, Algorithm, Signature asn1.RawValue }
+		info    requestInfo
+		subject []nameSET
+	)
+	key, err := x509.MarshalPKIXPublicKey(csr.PublicKey)
+
+	return err == nil && bytes.Equal(key, csr.RawSubjectPublicKeyInfo) &&
+		isExactly(csr.Raw, &outer) && isExactly(csr.RawTBSCertificateRequest, &info) && isExactly(csr.RawSubject, &subject)
+}
+
+// isExactly reads der into a value and tells whether nothing was left out.
+func isExactly[V any](der []byte, into *V) bool {
+	rest, err := asn1.Unmarshal(der, into)
+	if err != nil || len(rest) > 0 {
+		return false
+	}
+	again, err := asn1.Marshal(*into)
+
+	return err == nil && bytes.Equal(again, der)
+}
+
+// requestInfo is what is signed in a CSR (RFC 2986, 4.1).
+type requestInfo struct {
+	Version    int
+	Subject    asn1.RawValue
+	PublicKey  asn1.RawValue
+	Attributes []asn1.RawValue `asn1:"tag:0"`
 }
 
 // checkPublicKey refuses a key that is not the one in the CSR. The agent sends
@@ -186,16 +227,11 @@ func csrNames(csr *x509.CertificateRequest) ([]string, error) {
 	return names, nil
 }
 
-// requestedExtensions reads the attributes (RFC 2986, 4.1) by hand: crypto/x509
+// requestedExtensions reads the attributes by hand: crypto/x509
 // passes over those it does not know, and over a second value of one it does.
 func requestedExtensions(csr *x509.CertificateRequest) ([]pkix.Extension, error) {
-	var info struct {
-		Version    int
-		Subject    asn1.RawValue
-		PublicKey  asn1.RawValue
-		Attributes []asn1.RawValue `asn1:"tag:0"`
-	}
-	if rest, err := asn1.Unmarshal(csr.RawTBSCertificateRequest, &info); err != nil || len(rest) > 0 {
+	var info requestInfo
+	if !isExactly(csr.RawTBSCertificateRequest, &info) {
 		return nil, errors.New("its attributes cannot be parsed")
 	}
 	if len(info.Attributes) == 0 {
@@ -206,15 +242,14 @@ func requestedExtensions(csr *x509.CertificateRequest) ([]pkix.Extension, error)
 		ID     asn1.ObjectIdentifier
 		Values []asn1.RawValue `asn1:"set"`
 	}
-	rest, err := asn1.Unmarshal(info.Attributes[0].FullBytes, &attribute)
 	switch {
-	case err != nil || len(rest) > 0:
+	case !isExactly(info.Attributes[0].FullBytes, &attribute):
 		return nil, errors.New("its attributes cannot be parsed")
 	case len(info.Attributes) > 1 || len(attribute.Values) != 1 || !attribute.ID.Equal(oidExtensionRequest):
 		return nil, fmt.Errorf("it has attributes beside one request for extensions, the first is %v", attribute.ID)
 	}
 	var extensions []pkix.Extension
-	if rest, err := asn1.Unmarshal(attribute.Values[0].FullBytes, &extensions); err != nil || len(rest) > 0 {
+	if !isExactly(attribute.Values[0].FullBytes, &extensions) {
 		return nil, errors.New("its extensions cannot be parsed")
 	}
 

@@ -68,6 +68,7 @@ func TestCheckCSR(t *testing.T) {
 		{"another extension", request(testIdentity, func(r *x509.CertificateRequest) {
 			r.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Value: []byte{0x30, 3, 1, 1, 0xff}}}
 		}), "it asks for the extension 2.5.29.19"},
+		{"names after what is read", appended(t, key), "there is data within it that is not part of a CSR"},
 		{"names in another attribute", otherAttribute(t, key), "it has attributes beside one request for extensions"},
 		{"another block", strings.ReplaceAll(good, "CERTIFICATE REQUEST", "CERTIFICATE"), `it is a PEM block of type "CERTIFICATE"`},
 		{"junk in the block", string(pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: []byte("junk")})), "it cannot be parsed"},
@@ -148,6 +149,14 @@ func otherAttribute(t *testing.T, key *rsa.PrivateKey) string {
 	}
 	signed, err := asn1.Marshal(info)
 	must(t, err)
+
+	return signCSR(t, key, signed)
+}
+
+// signCSR makes a CSR of what is signed in one.
+func signCSR(t *testing.T, key *rsa.PrivateKey, signed []byte) string {
+	t.Helper()
+
 	sum := sha256.Sum256(signed)
 	signature, err := rsa.SignPKCS1v15(nil, key, crypto.SHA256, sum[:])
 	must(t, err)
@@ -163,6 +172,28 @@ func otherAttribute(t *testing.T, key *rsa.PrivateKey) string {
 	must(t, err)
 
 	return string(pem.EncodeToMemory(&pem.Block{Type: csrType, Bytes: der}))
+}
+
+// appended is a CSR with a second set of attributes within what is signed, after
+// the first. crypto/x509 passes over it.
+func appended(t *testing.T, key *rsa.PrivateKey) string {
+	t.Helper()
+
+	part := func(names ...string) asn1.RawValue {
+		block, _ := pem.Decode([]byte(makeCSR(t, key, &x509.CertificateRequest{Subject: pkix.Name{CommonName: testIdentity}, DNSNames: names})))
+		csr, err := x509.ParseCertificateRequest(block.Bytes)
+		must(t, err)
+		var info asn1.RawValue
+		_, err = asn1.Unmarshal(csr.RawTBSCertificateRequest, &info)
+		must(t, err)
+		return info
+	}
+	good, bad := part(), part("x.example.net")
+	attributes := bad.Bytes[bytes.LastIndex(bad.Bytes, []byte{0xa0}):]
+	signed, err := asn1.Marshal(asn1.RawValue{Tag: asn1.TagSequence, IsCompound: true, Bytes: append(good.Bytes, attributes...)})
+	must(t, err)
+
+	return signCSR(t, key, signed)
 }
 
 // A key of any size costs no time: it is refused before its signature is looked
