@@ -41,7 +41,8 @@ func readCSR(data []byte, identity string, deny []*regexp.Regexp) (*helperv1.CSR
 	if err != nil {
 		return nil, fmt.Errorf("the node's CSR is refused: %w", err)
 	}
-	if err := checkPublicKey(reply.PublicKey, csr.PublicKey); err != nil {
+	publicKey, err := checkPublicKey(reply.PublicKey, csr.PublicKey)
+	if err != nil {
 		return nil, err
 	}
 	if err := checkDirectory(reply.SSLDir); err != nil {
@@ -52,7 +53,7 @@ func readCSR(data []byte, identity string, deny []*regexp.Regexp) (*helperv1.CSR
 		// What was checked, not what was sent: another reader of PEM may find
 		// another block in that.
 		CsrPem:       string(pem.EncodeToMemory(&pem.Block{Type: csrType, Bytes: csr.Raw})),
-		PublicKeyPem: reply.PublicKey,
+		PublicKeyPem: publicKey,
 		Ssldir:       reply.SSLDir,
 	}, nil
 }
@@ -158,27 +159,31 @@ type requestInfo struct {
 	Attributes []asn1.RawValue `asn1:"tag:0"`
 }
 
-// checkPublicKey refuses a key that is not the one in the CSR. The agent sends
-// PKCS #1 in a block of type PUBLIC KEY (go-choria, provision agent, gencsr).
-func checkPublicKey(data string, want any) error {
+// checkPublicKey refuses a key that is not the one in the CSR, and returns it
+// encoded anew. The agent sends PKCS #1 in a block of type PUBLIC KEY (go-choria,
+// provision agent, gencsr).
+func checkPublicKey(data string, want any) (string, error) {
 	if data == "" {
-		return nil
+		return "", nil
 	}
 	block, rest := pem.Decode([]byte(data))
 	if block == nil || len(bytes.TrimSpace(rest)) > 0 {
-		return errors.New("the node's public key is not one PEM block")
+		return "", errors.New("the node's public key is not one PEM block")
+	}
+	if block.Type != "PUBLIC KEY" && block.Type != "RSA PUBLIC KEY" {
+		return "", fmt.Errorf("the node's public key is a PEM block of type %.1000q", block.Type)
 	}
 	var got any
 	if key, err := x509.ParsePKCS1PublicKey(block.Bytes); err == nil {
 		got = key
 	} else if got, err = x509.ParsePKIXPublicKey(block.Bytes); err != nil {
-		return errors.New("the node's public key is neither PKCS #1 nor PKIX")
+		return "", errors.New("the node's public key is neither PKCS #1 nor PKIX")
 	}
 	if key, ok := want.(interface{ Equal(crypto.PublicKey) bool }); !ok || !key.Equal(got) {
-		return errors.New("the node's public key is not the one in its CSR")
+		return "", errors.New("the node's public key is not the one in its CSR")
 	}
 
-	return nil
+	return string(pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})), nil
 }
 
 // checkDirectory refuses a path that is none: it goes into a configuration.

@@ -243,6 +243,8 @@ func TestReadCSR(t *testing.T) {
 		{name: "without a public key", dir: `C:\choria\ssl`},
 		{name: "surrounded by white space", surround: "\n\n", dir: "/"},
 		{name: "another public key", publicKey: pkcs1(other), err: "the node's public key is not the one in its CSR"},
+		{name: "another before it, which other readers find", publicKey: strings.Replace(pkcs1(other), "\n-----END", "=\n-----END", 1) + pkcs1(key)},
+		{name: "a key of another type", publicKey: strings.ReplaceAll(pkcs1(key), "PUBLIC KEY", "CERTIFICATE"), err: `the node's public key is a PEM block of type "CERTIFICATE"`},
 		{name: "junk for a public key", publicKey: "junk", err: "the node's public key is not one PEM block"},
 		{name: "a line break in the directory", dir: "/etc\nx", err: `ssldir: "/etc\nx" is no path`},
 	} {
@@ -259,6 +261,9 @@ func TestReadCSR(t *testing.T) {
 			must(t, err)
 			if csr.CsrPem != good {
 				t.Errorf("the helper is given %q, not what was checked", csr.CsrPem)
+			}
+			if tc.publicKey != "" && csr.PublicKeyPem != pkcs1(key) {
+				t.Errorf("the helper is given the key %q, not the one that was checked", csr.PublicKeyPem)
 			}
 		})
 	}
