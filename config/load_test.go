@@ -155,6 +155,14 @@ func TestProblems(t *testing.T) {
 			},
 		},
 		{
+			name: "so much that twice as long lies in the past, and 8 times as many are less than none",
+			file: lines("helper: /h", "interval: 200y", "workers: 2305843009213693952"),
+			want: []string{
+				"error: f:2: interval: 1752000h0m0s is too long: use 1y or less",
+				"error: f:3: workers: 2305843009213693952 are too many: use 10000 or less",
+			},
+		},
+		{
 			name: "two wrong types: the first must not hide the second, nor a rule",
 			file: lines("helper: /h", "workers: '4'", "token: 12", "site: no", "interval: 5s"),
 			want: []string{

@@ -21,6 +21,13 @@ import (
 // chosen for scripts that need a core each.
 const defaultWorkers = 32
 
+// What more would overflow, and means nothing: 8 nodes for each worker wait
+// outside, and two intervals are a time too.
+const (
+	maxWorkers  = 10_000
+	maxInterval = 365 * 24 * time.Hour
+)
+
 // defaultComponent is what a go-choria server in provisioning mode calls itself
 // in its lifecycle events.
 const defaultComponent = "provision_mode_server"
@@ -72,12 +79,17 @@ func (d *decoder) validateWork(doc *document) {
 	switch {
 	case c.Workers < 0:
 		d.fail("workers", "%d is negative: use 0 for the default of %d", c.Workers, defaultWorkers)
+	case c.Workers > maxWorkers:
+		d.fail("workers", "%d are too many: use %d or less", c.Workers, maxWorkers)
 	case c.Workers == 0:
 		c.Workers = defaultWorkers
 	}
 
 	c.Interval = d.positive("interval", doc.interval)
-	if c.Interval > 0 && c.Interval < time.Minute {
+	switch {
+	case c.Interval > maxInterval:
+		d.fail("interval", "%s is too long: use 1y or less", c.Interval)
+	case c.Interval > 0 && c.Interval < time.Minute:
 		d.fail("interval", "%s is too short: use 1m or more", c.Interval)
 	}
 }
