@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"net/url"
 	"strings"
 )
 
@@ -188,8 +189,12 @@ func maskUserinfo(s string) string {
 		scheme, rest = "", s
 	}
 	host := rest
+	// A password may hold what ends a host: such an address is none, and all
+	// before its last @ may be secret.
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
-		host = rest[:i]
+		if _, err := url.Parse("x://" + rest); err == nil {
+			host = rest[:i]
+		}
 	}
 	at := strings.LastIndex(host, "@")
 	if at < 0 {

@@ -127,6 +127,20 @@ func TestEffectiveIsWhole(t *testing.T) {
 	}
 }
 
+func TestMaskUserinfo(t *testing.T) {
+	for in, want := range map[string]string{
+		"nats://broker:4222":             "nats://broker:4222",
+		"nats://u:s3cret@broker:4222":    "nats://***@broker:4222",
+		"u:s3cret@broker":                "***@broker",
+		"nats://u:s3/cr?et#@broker:4222": "nats://***@broker:4222",
+		"https://repo.example.net/x@y":   "https://repo.example.net/x@y",
+	} {
+		if got := maskUserinfo(in); got != want {
+			t.Errorf("%s is shown as %s, want %s", in, got, want)
+		}
+	}
+}
+
 // TestSecretsStayOutOfProblems gives each secret in a way that is refused.
 func TestSecretsStayOutOfProblems(t *testing.T) {
 	for _, file := range []string{
