@@ -16,12 +16,20 @@ import (
 	"github.com/choria-provisioner/provisioner/helper/helperv1"
 )
 
+// identityKey is the setting that names a server. With another name than that in
+// its token it waits in provisioning mode unless told not to (go-choria, choria,
+// ProvisionMode), and the broker lets it subscribe to the other name's requests.
+const identityKey = "identity"
+
 // configureRequest turns the helper's answer, which was checked, into what is
 // sent to the node.
 func (h *Host) configureRequest(c *helperv1.Configure, n *node) (*ConfigureRequest, error) {
 	// A server passes over a line without a value (go-choria, config, parseConfigContents).
 	if strings.TrimSpace(c.Configuration[helper.ProvisionKey]) == "" && n.provisionsByDefault() {
 		return nil, fmt.Errorf("the helper's answer is refused: configuration: key %q is missing or empty: the node's provisioning JWT turns provisioning on where the configuration does not turn it off, it would be back at once", helper.ProvisionKey)
+	}
+	if identity := strings.TrimSpace(c.Configuration[identityKey]); h.cfg.Features.ED25519 && identity != "" && identity != h.identity {
+		return nil, fmt.Errorf("the helper's answer is refused: configuration: key %q: %q is not the name in the node's server token, the node would go back to provisioning or be out of reach", identityKey, identity)
 	}
 
 	configuration, err := json.Marshal(c.Configuration)

@@ -409,6 +409,35 @@ func TestProvisioningByDefault(t *testing.T) {
 	must(t, err)
 }
 
+// A server whose configuration names it otherwise than its token is lost.
+func TestConfigurationNamesTheNode(t *testing.T) {
+	named := func(identity string) func(*helperv1.ConfigureNodeRequest) (*helperv1.ConfigureNodeResponse, error) {
+		return configureWith(func(c *helperv1.Configure) { c.Configuration["identity"] = identity })
+	}
+	for _, tc := range []struct {
+		why      string
+		features Features
+		identity string
+		err      string
+	}{
+		{"its own name", Features{ED25519: true, JWT: true}, testIdentity, ""},
+		{"another", Features{ED25519: true, JWT: true}, "N1.example.net", `configuration: key "identity": "N1.example.net" is not the name in the node's server token`},
+		{"another without a token", Features{}, "n2.example.net", ""},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			s := newSetup(t, tc.features)
+			s.helper.configure = named(tc.identity)
+			_, err := s.provision(t.Context())
+			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("error %v, want %q", err, tc.err)
+			}
+			if (s.node.counts[ActionConfigure] == 0) != (tc.err != "") {
+				t.Errorf("configured %d times", s.node.counts[ActionConfigure])
+			}
+		})
+	}
+}
+
 func TestRefusedNodes(t *testing.T) {
 	otherPub, otherKey, err := ed25519.GenerateKey(rand.Reader)
 	must(t, err)
