@@ -40,14 +40,11 @@ func newFleet() (*fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	public, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		return nil, err
-	}
 
 	return &fleet{
-		key:       key,
-		publicPEM: string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})),
+		key: key,
+		// PKCS #1 in a block of this type, as nodes send it.
+		publicPEM: string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: x509.MarshalPKCS1PublicKey(&key.PublicKey)})),
 		domain:    strings.ToLower(rand.Text()[:8]) + ".example.net",
 	}, nil
 }
@@ -96,10 +93,10 @@ func (f *fleet) withClaims() *helperv1.Node {
 	n := f.node()
 	claims := map[string]any{
 		"purpose": "choria_provisioning", "iat": 1700000000, "exp": 4000000000,
-		"chs": "broker.example.net:4222", "chpwd": true, "extensions": map[string]any{"team": "web"},
+		"chs": true, "chu": "broker.example.net:4222", "extensions": map[string]any{"team": "web"},
 	}
 	n.ProvisioningClaimsJson, _ = json.Marshal(claims)
-	claims["cht"] = "token"
+	claims["cht"], claims["chusr"], claims["chpwd"] = "token", "provisioner", "password"
 	// Only the exec adapter is given these.
 	n.RawClaimsJson, _ = json.Marshal(claims)
 
@@ -123,7 +120,8 @@ func (f *fleet) withKey() *helperv1.Node {
 
 func (f *fleet) withCSR() *helperv1.Node {
 	n := f.withClaims()
-	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: n.Identity, Organization: []string{"choria.io"}}, DNSNames: []string{n.Identity}}
+	// The host lets no other names through than this one.
+	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: n.Identity}}
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, f.key)
 	if err != nil {
 		panic(err) // the system has no randomness
