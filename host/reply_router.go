@@ -23,6 +23,9 @@ const (
 	lateReplies = 30 * time.Second
 	// junkPause lies between two warnings about what is no reply, or one too many.
 	junkPause = 10 * time.Second
+	// maxReplies is how many replies to one call are looked at: from the second on
+	// it has failed, and its receiver holds any number of any size.
+	maxReplies = 16
 	// pendingBytes limits what may wait to be routed; discovery of 100,000
 	// nodes brings about 80 MiB at once.
 	pendingBytes = 256 << 20
@@ -146,7 +149,7 @@ func (r *replyRouter) route(m *nats.Msg) {
 	defer r.mu.Unlock()
 
 	to := r.routes[m.Subject]
-	if to == nil {
+	if to == nil || to.exchange != nil && to.exchange.replies.Load() >= maxReplies {
 		return
 	}
 	if !isReply(m.Data) {
