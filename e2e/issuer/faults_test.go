@@ -77,6 +77,7 @@ func testOneOfEach(t *testing.T, site faultSite) {
 		{Fault: "inventory-not-utf8", Fate: harness.Provisioned},
 
 		{Fault: "reply-junk-body", Says: "choria_provision#jwt failed: the reply cannot be read", Limit: oneSilence},
+		{Fault: "reply-nulls", Says: "choria_provision#jwt failed: the reply cannot be read", Limit: oneSilence},
 		{Fault: "reply-empty-body", Says: "choria_provision#jwt failed: the reply cannot be read", Limit: oneSilence},
 		{Fault: "reply-list", Says: "choria_provision#jwt failed: the node sent no provisioning JWT"},
 		{Fault: "reply-number", Says: "choria_provision#jwt failed: invalid reply"},

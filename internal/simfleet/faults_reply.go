@@ -13,6 +13,10 @@ func replyFaults() []Fault {
 	return []Fault{
 		{Name: "reply-junk", About: "an answer that is no message", Feature: "jwt", Apply: always(actionJWT, Override{Raw: []byte("junk")})},
 		{Name: "reply-junk-body", About: "a message that holds no answer", Feature: "jwt", Apply: always(actionJWT, Override{Body: []byte("junk")})},
+		{Name: "reply-nulls", About: "a message with null where its parts should be", Feature: "jwt", Apply: always(actionJWT, Override{
+			// "bnVsbA==" is null
+			Raw: []byte(`{"protocol":"io.choria.protocol.v2.transport","data":"bnVsbA==","headers":null}`),
+		})},
 		{Name: "reply-empty-body", About: "a message that holds nothing", Feature: "jwt", Apply: always(actionJWT, Override{Body: []byte{}})},
 		{Name: "reply-list", About: "an answer whose data is a list", Feature: "jwt", Apply: always(actionJWT, Override{Body: []byte(ok + `[]}`)})},
 		{Name: "reply-number", About: "an answer with a number for a token", Feature: "jwt", Apply: always(actionJWT, Override{Body: []byte(ok + `{"jwt":1,"ecdh_public":[]}}`)})},
