@@ -58,13 +58,32 @@ func startNode(t testing.TB, n *Node, token string) *Node {
 		}
 	}
 
+	n.start(t)
+
+	return n
+}
+
+// start runs the server's program.
+func (n *Node) start(t testing.TB) {
+	t.Helper()
+
 	n.Process = Start(t, n.Identity, n.Dir, nil, n.Program,
 		"--config", n.Path("server.conf"),
 		"--token", n.Path("provisioning.jwt"),
 		"--facts", n.Path("facts.json"),
 		"--identity", n.Identity)
+}
 
-	return n
+// Wipe kills the server and starts its program again, without the configuration
+// that it had.
+func (n *Node) Wipe(t testing.TB) {
+	t.Helper()
+
+	n.Kill()
+	if err := os.Remove(n.Path("server.conf")); err != nil {
+		t.Fatal(err)
+	}
+	n.start(t)
 }
 
 // Path is a file of the node.

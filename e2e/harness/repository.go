@@ -50,19 +50,26 @@ func StartRepository(t testing.TB) *Repository {
 	return r
 }
 
-// Publish adds releases.
+// Publish adds releases, each under its version.
 func (r *Repository) Publish(t testing.TB, releases ...Release) {
 	t.Helper()
 
 	for _, release := range releases {
-		spec, err := json.Marshal(map[string]string{"binary": programFile, "hash": release.Digest(t)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.mu.Lock()
-		r.releases[release.Version] = published{release, spec}
-		r.mu.Unlock()
+		r.PublishAs(t, release.Version, release)
 	}
+}
+
+// PublishAs adds a release under a name of its own.
+func (r *Repository) PublishAs(t testing.TB, version string, release Release) {
+	t.Helper()
+
+	spec, err := json.Marshal(map[string]string{"binary": programFile, "hash": release.Digest(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.releases[version] = published{release, spec}
 }
 
 // Fetches are the paths that a server asks for to take a release, in order.

@@ -4,6 +4,7 @@ package harness
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -96,10 +97,19 @@ JSON
 func ExecHelper(t testing.TB, configuration map[string]string) string {
 	t.Helper()
 
-	reply, err := json.MarshalIndent(map[string]any{
+	return ExecHelperWith(t, configuration, nil)
+}
+
+// ExecHelperWith is ExecHelper with more keys in the answer.
+func ExecHelperWith(t testing.TB, configuration map[string]string, more map[string]any) string {
+	t.Helper()
+
+	answer := map[string]any{
 		"msg":           "enrolled",
 		"configuration": fill(configuration, "$identity", "$directory"),
-	}, "", "  ")
+	}
+	maps.Copy(answer, more)
+	reply, err := json.MarshalIndent(answer, "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}

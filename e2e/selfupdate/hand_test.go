@@ -30,6 +30,7 @@ import (
 // update from our repository when a person asks it to, and refuses one that is
 // not there.
 func TestUpdateByHand(t *testing.T) {
+	t.Parallel()
 	v1, v2 := harness.LinkRelease(t, "1.0.0"), harness.LinkRelease(t, "2.0.0")
 	broken := v2.As(t, "3.0.0", trailer.CrashAtStart)
 	repository := harness.StartRepository(t)
