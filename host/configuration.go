@@ -48,6 +48,10 @@ func (h *Host) configureRequest(c *helperv1.Configure, n *node) (*ConfigureReque
 	if n.csr != nil && n.csr.Ssldir != "" {
 		req.SSLDir = n.csr.Ssldir
 	}
+	if req.Certificate != "" && (req.CA == "" || req.SSLDir == "") {
+		// The agent says nothing and goes on without (go-choria, provision agent).
+		h.log.Warnf("The helper gave a certificate without a CA, or there is no ssldir: the node will write neither certificate nor key")
+	}
 
 	if c.PrivateKeyPem != "" {
 		if req.Key, req.ECDHPublic, err = encryptKey(c.PrivateKeyPem, n.ecdhPublic); err != nil {

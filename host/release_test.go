@@ -252,7 +252,9 @@ func TestDecisionFaults(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSetup(t, Features{Upgrades: true})
-			s.plugin(func(*helperv1.DecideReleaseRequest) (*helperv1.DecideReleaseResponse, error) { return tc.answer, tc.err })
+			s.plugin(func(*helperv1.DecideReleaseRequest) (*helperv1.DecideReleaseResponse, error) {
+				return tc.answer, tc.err
+			})
 			_, err := s.provision(t.Context())
 			if err == nil || !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("error %v, want %q", err, tc.says)
