@@ -4,6 +4,7 @@ package issuer
 
 // -tags long has more of these.
 const (
-	longTests     = false
-	inventedNodes = 100_000
+	longTests      = false
+	inventedNodes  = 100_000
+	inventedFactor = 2
 )

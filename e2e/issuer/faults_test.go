@@ -249,7 +249,7 @@ func testInventedNodes(t *testing.T, site faultSite) {
 			}
 		})
 	}
-	within(t, 2, func() time.Duration { return run(false) }, func() time.Duration { return run(true) })
+	within(t, inventedFactor, func() time.Duration { return run(false) }, func() time.Duration { return run(true) })
 }
 
 // 5,000 nodes that start within a second are all queued, none of their events is

@@ -34,6 +34,7 @@ func TestIssuer(t *testing.T) {
 		{"Go plugin", testGoPlugin},
 		{"exec helper", testExecHelper},
 		{"standby", testStandby},
+		{"upgrade", testUpgrade},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -128,7 +129,11 @@ func startDaemon(t testing.TB, bin harness.Binaries, broker *simfleet.Broker, op
 	opts.Config["jwt_verify_cert"] = broker.VerifyCert()
 	opts.Config["jwt_signing_key"] = broker.SigningKey()
 	opts.Config["jwt_signing_token"] = broker.SigningToken()
-	opts.Config["features"] = map[string]bool{"jwt": true, "ed25519": true}
+	features := map[string]bool{"jwt": true, "ed25519": true}
+	if opts.Config["upgrades_repository"] != nil {
+		features["upgrades"] = true
+	}
+	opts.Config["features"] = features
 	opts.ChoriaConfig = harness.ProvisionerConfig(t, broker, opts.Name+".example.net")
 
 	return harness.StartDaemon(t, bin, opts)
