@@ -55,7 +55,8 @@ func (b *bench) startDaemon(w way, dir string, broker *simfleet.Broker) (*daemon
 		"jwt_signing_key":              broker.SigningKey(),
 		"jwt_signing_token":            broker.SigningToken(),
 		"state_dir":                    dir,
-		"features":                     map[string]bool{"jwt": true, "ed25519": true},
+		"features":                     map[string]bool{"jwt": true, "ed25519": true, "upgrades": w.Upgrades},
+		"upgrades_repository":          "http://127.0.0.1:1",
 		"helper":                       helper,
 	})
 	if err != nil {

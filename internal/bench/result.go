@@ -35,7 +35,7 @@ type result struct {
 // compare writes the medians of each way, the ways of one helper beside one
 // another.
 func compare(w io.Writer, results []*result) error {
-	const layout = "%-18s %13v %11v %9v %12v %11v %12v\n"
+	const layout = "%-20s %13v %11v %9v %12v %11v %12v\n"
 	_, err := fmt.Fprintf(w, "\n"+layout, "", "nodes/minute", "CPU s", "peak MB", "connections", "helper CPU", "helper MB")
 	for _, way := range ways() {
 		of := func(value func(*result) float64) float64 { return median(results, way, value) }
@@ -50,8 +50,11 @@ func compare(w io.Writer, results []*result) error {
 			round(of(func(r *result) float64 { return r.HelperProcess.CPUSeconds + r.HelperProcess.ChildrenCPUSeconds }), 100),
 			of(func(r *result) float64 { return r.HelperProcess.PeakMB }),
 		)
-		if older := median(results, olderWay(way), func(r *result) float64 { return r.NodesPerMinute }); way.Connecting == shared && older > 0 {
-			fmt.Fprintf(w, "%-18s %12.1fx of the older way\n", "", rate/older)
+		if older := median(results, olderWay(way), func(r *result) float64 { return r.NodesPerMinute }); way.Connecting == shared && !way.Upgrades && older > 0 {
+			fmt.Fprintf(w, "%-20s %12.1fx of the older way\n", "", rate/older)
+		}
+		if off := median(results, withoutUpgrades(way), func(r *result) float64 { return r.NodesPerMinute }); way.Upgrades && off > 0 {
+			fmt.Fprintf(w, "%-20s %+12.1f%% of the same without upgrades\n", "", 100*(rate/off-1))
 		}
 	}
 
@@ -59,6 +62,8 @@ func compare(w io.Writer, results []*result) error {
 }
 
 func olderWay(w way) way { return way{Helper: w.Helper, Connecting: perCall} }
+
+func withoutUpgrades(w way) way { return way{Helper: w.Helper, Connecting: w.Connecting} }
 
 // median of the results of one way; 0 when there are none.
 func median(results []*result, w way, value func(*result) float64) float64 {

@@ -25,12 +25,25 @@ const (
 type way struct {
 	Helper     string `json:"helper"`
 	Connecting string `json:"connecting"`
+	// Upgrades is on with a helper that names the version every node runs.
+	Upgrades bool `json:"upgrades"`
 }
 
-func (w way) name() string { return w.Helper + "-" + w.Connecting }
+func (w way) name() string {
+	name := w.Helper + "-" + w.Connecting
+	if w.Upgrades {
+		name += "-upgrades"
+	}
+
+	return name
+}
 
 func ways() []way {
-	return []way{{plugin, shared}, {plugin, perCall}, {execHelper, shared}, {execHelper, perCall}}
+	return []way{
+		{Helper: plugin, Connecting: shared}, {Helper: plugin, Connecting: perCall},
+		{Helper: execHelper, Connecting: shared}, {Helper: execHelper, Connecting: perCall},
+		{Helper: execHelper, Connecting: shared, Upgrades: true},
+	}
 }
 
 func wayNames() []string {
@@ -108,7 +121,11 @@ func (b *bench) helper(w way, dir string, broker *simfleet.Broker) (any, error) 
 	}
 
 	script := filepath.Join(dir, "helper.sh")
-	text := fmt.Sprintf(helperScript, broker.Addr(), broker.CA(), broker.IssuerPublic())
+	upgrade := ""
+	if w.Upgrades {
+		upgrade = fmt.Sprintf(`"upgrade": %q, `, simfleet.DefaultVersion)
+	}
+	text := fmt.Sprintf(helperScript, upgrade, broker.Addr(), broker.CA(), broker.IssuerPublic())
 
 	return script, os.WriteFile(script, []byte(text), 0o700)
 }
@@ -121,7 +138,7 @@ identity=${node#*\"identity\":\"}
 identity=${identity%%%%\"*}
 directory=${node#*\"directory\":\"}
 directory=${directory%%%%\"*}
-echo '{"configuration": {
+echo '{%s"configuration": {
 "collectives": "mcollective",
 "main_collective": "mcollective",
 "plugin.choria.server.provision": "false",
