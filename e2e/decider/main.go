@@ -23,7 +23,8 @@ import (
 
 // site is the helper's configuration.
 type site struct {
-	// Configuration is what nodes get; {identity} stands for the node's own.
+	// Configuration is what nodes get. {identity} and {directory} stand for the
+	// node's identity and the directory of its keys.
 	Configuration map[string]string `json:"configuration"`
 	// Decisions is a directory with the answer for each node: IDENTITY@VERSION.json
 	// while it runs that version, else IDENTITY.json. A node without one keeps its
@@ -48,9 +49,13 @@ func main() {
 }
 
 func (s *site) configureNode(_ context.Context, req *helperv1.ConfigureNodeRequest) (*helperv1.ConfigureNodeResponse, error) {
+	node := strings.NewReplacer(
+		"{identity}", req.GetNode().GetIdentity(),
+		"{directory}", req.GetNode().GetEd25519().GetDirectory(),
+	)
 	configuration := map[string]string{}
 	for key, value := range s.Configuration {
-		configuration[key] = strings.ReplaceAll(value, "{identity}", req.GetNode().GetIdentity())
+		configuration[key] = node.Replace(value)
 	}
 
 	return helper.Configure(configuration), nil

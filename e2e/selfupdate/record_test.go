@@ -12,21 +12,7 @@ import (
 
 	"github.com/choria-provisioner/provisioner/e2e/harness"
 	"github.com/choria-provisioner/provisioner/version/ledger"
-	"github.com/choria-provisioner/provisioner/version/ledger/socket"
 )
-
-// record asks the daemon for what it remembers of a node, over its socket.
-func (s *site) record(t *testing.T, identity string) (ledger.Record, error) {
-	t.Helper()
-
-	client, err := socket.Dial(t.Context(), s.stateDir)
-	if err != nil {
-		return ledger.Record{}, err
-	}
-	defer client.Close()
-
-	return client.Get(t.Context(), identity)
-}
 
 // await waits until the record of a node is in a state, for the version that is
 // known as good, and returns it.
@@ -38,26 +24,10 @@ func (s *site) await(t *testing.T, limit time.Duration, node *harness.Node, stat
 	})
 }
 
-// awaitRecord waits until a record is as it should be.
 func (s *site) awaitRecord(t *testing.T, limit time.Duration, node *harness.Node, what string, ok func(ledger.Record) bool) ledger.Record {
 	t.Helper()
 
-	var rec ledger.Record
-	harness.Eventually(t, limit, node.Identity+" "+what, func() (err error) {
-		rec, err = s.record(t, node.Identity)
-		switch {
-		case err != nil:
-			return err
-		case ok(rec):
-			return nil
-		case len(rec.Evidence) == 0:
-			return fmt.Errorf("it is %s", rec.State)
-		default:
-			return fmt.Errorf("it is %s with %+v, %+v", rec.State, rec.KnownGood, rec.Evidence[len(rec.Evidence)-1])
-		}
-	})
-
-	return rec
+	return harness.AwaitRecord(t, limit, s.stateDir, node.Identity, what, ok)
 }
 
 // verdicts are the outcomes in a record's evidence, each with its version.
