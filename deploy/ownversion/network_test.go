@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -124,8 +125,8 @@ func (h *host) start(version string) {
 	h.net.mu.Lock()
 	h.net.starts++
 	h.running, h.instance = version, fmt.Sprintf("%s-%d", h.name, h.net.starts)
-	h.net.mu.Unlock()
 	does := h.does[version]
+	h.net.mu.Unlock()
 	logger, hook := logtest.NewNullLogger()
 	ctx, end := context.WithCancel(h.net.ctx)
 	began := time.Now()
@@ -168,12 +169,13 @@ func (h *host) leave(end context.CancelFunc) {
 	h.net.event(h.name + " makes way")
 	h.net.mu.Unlock()
 	// What is in work is finished first.
-	time.Sleep(time.Second)
+	h.net.pause(time.Second)
 	h.net.mu.Lock()
 	h.running = ""
+	restart := h.restart
 	h.net.mu.Unlock()
 	end()
-	time.AfterFunc(h.restart, func() {
+	time.AfterFunc(restart, func() {
 		if s, err := h.Read(); err == nil && h.net.ctx.Err() == nil {
 			h.start(s.Next)
 		}
@@ -194,6 +196,21 @@ func (h *host) goBack(version string, end context.CancelFunc) {
 	h.start(good)
 }
 
+// pause waits, but not beyond the end of the test.
+func (n *network) pause(d time.Duration) {
+	select {
+	case <-n.ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// locked changes what the hosts look at.
+func (n *network) locked(do func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	do()
+}
+
 func (n *network) event(text string) {
 	n.events = append(n.events, fmt.Sprintf("%v %s", time.Since(n.began).Round(time.Second), text))
 	n.most = max(n.most, len(n.away))
@@ -208,7 +225,10 @@ func (n *network) isDown() bool {
 
 var errDown = errors.New("no connection")
 
+// askAll takes its time before and after it hears from all.
 func (n *network) askAll(context.Context) ([]status.Status, error) {
+	n.pause(time.Duration(rand.IntN(300)) * time.Millisecond)
+	defer n.pause(300 * time.Millisecond)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.down {
@@ -292,4 +312,9 @@ func (h *host) says(text string) int {
 	entries := slices.DeleteFunc(hook.AllEntries(), func(e *logrus.Entry) bool { return e.Message != text })
 
 	return len(entries)
+}
+
+// statusOf is what a settled instance at a place answers.
+func statusOf(place, version string, verdicts ...versions.Verdict) status.Status {
+	return status.Status{Instance: place, Place: place, Version: &status.Version{Running: version, Proved: true, Verdicts: verdicts}}
 }

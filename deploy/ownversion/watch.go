@@ -62,6 +62,8 @@ type Watch struct {
 	// first is what the launcher would have started in our place when we began,
 	// with its arrival; candidate is the successor found at the last look.
 	first, candidate successor
+	// looks counts those that found the same candidate, with nothing against it.
+	looks int
 	// unasked is since when the others cannot be asked, retry when another try to
 	// make way is due.
 	unasked, retry time.Time
@@ -301,11 +303,13 @@ func (w *Watch) succeed(ctx context.Context, s *versions.Snapshot) bool {
 		wait = cmp.Or(wait, fmt.Sprintf("the others cannot be asked: %v", err))
 	}
 	ready := next.name != "" && wait == ""
-	// What has just arrived is looked at once more, whole; and the others hear
-	// that we are ready.
-	again := next == w.candidate
-	w.candidate = next
-	if !ready || !again {
+	// What has just arrived is looked at once more, whole, and the others hear that
+	// we are ready; the leader, who goes last, gives them time for that.
+	if next != w.candidate || !ready {
+		w.candidate, w.looks = next, 0
+	}
+	w.looks++
+	if !ready || w.looks < 2 || w.peers.weLead && len(w.peers.known) > 0 && w.looks < 4 {
 		w.show(next, ready, wait)
 		if wait != "" {
 			w.say("This daemon does not make way for %s yet: %s", next.name, wait)
