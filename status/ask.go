@@ -19,8 +19,6 @@ const (
 	patience = 2 * time.Second
 	// mostInstances bounds what is taken from those who answer in other names.
 	mostInstances = 1000
-	// noResponders is the status of the broker's own answer when nobody listens.
-	noResponders = "503"
 )
 
 // Ask returns what all instances answer within about two seconds, ordered by
@@ -53,10 +51,10 @@ func Ask(ctx context.Context, nc *nats.Conn) ([]Status, error) {
 		case errors.Is(err, context.DeadlineExceeded):
 			sort(list)
 			return list, nil
+		case errors.Is(err, nats.ErrNoResponders):
+			return nil, nil
 		case err != nil:
 			return nil, fmt.Errorf("asking for the status: %w", err)
-		case message.Header.Get("Status") == noResponders:
-			return nil, nil
 		}
 		if s, err := parse(message); err == nil && !slices.ContainsFunc(list, func(have Status) bool { return have.Instance == s.Instance }) {
 			list = append(list, s)
