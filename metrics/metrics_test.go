@@ -40,6 +40,9 @@ func everything(t *testing.T) (*metrics.Metrics, []*dto.MetricFamily) {
 	m := metrics.New("lon")
 	m.SetBuild("1.2.3")
 	m.WatchHelper(func() (string, string) { return "localca", "1.2.3" })
+	m.WatchOwnVersion(func() metrics.OwnVersion {
+		return metrics.OwnVersion{Running: "v1", Verdicts: []metrics.OwnVerdict{{From: "v2", To: "v1", Outcome: "rolled-back"}}}
+	})
 	m.Judged("1.2.3", "proved") // a series of a version begins with its first verdict
 
 	return m, gather(t, m.Gatherer())
