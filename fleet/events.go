@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"time"
@@ -30,6 +31,8 @@ type Event struct {
 	Identity string
 	// Version is the one that the node runs, or was upgraded to; it may be empty.
 	Version string
+	// Digest is the SHA-256 of the message; a Listener sets it.
+	Digest [sha256.Size]byte
 }
 
 // Listener hears the lifecycle events of nodes.
@@ -65,6 +68,7 @@ func (l *Listener) Run(ctx context.Context) {
 			l.Log.Debugf("Ignored a message on %s: %v", m.Subject, err)
 			return
 		}
+		event.Digest = sha256.Sum256(m.Data)
 		l.Handle(event)
 	}
 
@@ -73,7 +77,7 @@ func (l *Listener) Run(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		if err := l.subscribe(session, receive); err != nil {
+		if _, err := l.subscribe(session, receive); err != nil {
 			l.Log.Errorf("Could not listen to lifecycle events of %s: %v", l.Component, err)
 		}
 
@@ -85,18 +89,19 @@ func (l *Listener) Run(ctx context.Context) {
 	}
 }
 
-func (l *Listener) subscribe(session *host.Session, receive nats.MsgHandler) error {
+func (l *Listener) subscribe(session *host.Session, receive nats.MsgHandler) (subs []*nats.Subscription, err error) {
 	for _, t := range l.Types {
 		sub, err := session.Connector.Nats().Subscribe(fmt.Sprintf("choria.lifecycle.event.%s.%s", typeName(t), l.Component), receive)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := sub.SetPendingLimits(-1, eventBytes); err != nil {
-			return err
+			return nil, err
 		}
+		subs = append(subs, sub)
 	}
 
-	return nil
+	return subs, nil
 }
 
 // typeName is a type as it stands in a subject.

@@ -169,7 +169,7 @@ func (d *daemon) Run(ctx context.Context) error {
 			networks.Go(func() { d.versions.main.Run(netctx) })
 		}
 		if d.versions.main != nil {
-			tasks.Go(func() { d.versions.listenMain(ctx, d.log.Logger.WithField("component", "events")) })
+			tasks.Go(func() { d.versions.listenMain(ctx, d.control, d.log.Logger.WithField("component", "events")) })
 		}
 		tasks.Go(func() { d.versions.Run(ctx) })
 		tasks.Go(func() {

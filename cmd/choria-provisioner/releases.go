@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/choria-io/go-choria/lifecycle"
 	"github.com/sirupsen/logrus"
-	"golang.org/x/time/rate"
 
 	"github.com/choria-provisioner/provisioner/config"
 	"github.com/choria-provisioner/provisioner/fleet"
@@ -95,21 +95,27 @@ func policy(cfg *config.Config, mainView bool) ledger.Policy {
 }
 
 // listenMain hears the nodes that run in the main account, until ctx ends. Where
-// that account is one that waiting nodes share, what it hears is bounded.
-func (k *versionKeeping) listenMain(ctx context.Context, log *logrus.Entry) {
-	var limit *rate.Limiter
-	if !k.ownMain {
-		limit = fleet.EventLimit()
-	}
-	l := fleet.Listener{
-		Network:   k.main,
-		Component: serverComponent,
-		Types:     []lifecycle.Type{lifecycle.Startup, lifecycle.Alive},
-		Limit:     limit,
-		Handle:    func(e fleet.Event) { k.SeenInMain(e.Identity, e.Version) },
-		Log:       log,
+// that account is one that waiting nodes share, what it hears is bounded; where
+// it is not, what they say there is told apart by a witness on control.
+func (k *versionKeeping) listenMain(ctx context.Context, control *host.Network, log *logrus.Entry) {
+	accept := func(e fleet.Event) { k.SeenInMain(e.Identity, e.Version) }
+	types := []lifecycle.Type{lifecycle.Startup, lifecycle.Alive}
+	l := fleet.Listener{Network: k.main, Component: serverComponent, Types: types, Handle: accept, Log: log}
+
+	var tasks sync.WaitGroup
+	if k.ownMain {
+		witness := fleet.NewWitness(log)
+		tasks.Go(func() { witness.Run(ctx, control, serverComponent, types...) })
+		l.Handle = func(e fleet.Event) {
+			if k.Awaits(e.Identity) {
+				witness.Believe(e, accept)
+			}
+		}
+	} else {
+		l.Limit = fleet.EventLimit()
 	}
 	l.Run(ctx)
+	tasks.Wait()
 }
 
 // begin is fleet.Config.Begin, found is fleet.Config.Found; without upgrades

@@ -249,6 +249,9 @@ func (r *Releases) Upgraded(identity, version string) {
 	}
 }
 
+// Awaits tells whether to see a node in the main account says anything new.
+func (r *Releases) Awaits(identity string) bool { return r.index.Awaited(identity) }
+
 // SeenInMain takes a node that runs in the main account. It blocks while too
 // many are being recorded: none may be lost.
 func (r *Releases) SeenInMain(identity, version string) {
