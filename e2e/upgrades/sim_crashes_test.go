@@ -21,7 +21,7 @@ import (
 // and no node is sent its version twice.
 func testKilled(t *testing.T, bin harness.Binaries) {
 	const nodes = 40
-	s := newSite(t, bin)
+	s := newSite(t, bin, simfleet.Insecure)
 	for i := range nodes {
 		n := s.node(t, fmt.Sprintf("node-%02d.example.net", i), func(o *simfleet.NodeOptions) { o.Splay = 2 * time.Second })
 		s.upgrade(t, n.Identity(), after)
@@ -87,7 +87,7 @@ func testKilled(t *testing.T, bin harness.Binaries) {
 // A helper that dies when it is asked changes no version; the one that is
 // started after it does.
 func testHelperDies(t *testing.T, bin harness.Binaries) {
-	s := newSite(t, bin)
+	s := newSite(t, bin, simfleet.Insecure)
 	n := s.node(t, "node.example.net", nil)
 	s.decider.DieAt(t, n.Identity())
 	daemon := s.start(t, nil)
@@ -114,7 +114,7 @@ func testHelperDies(t *testing.T, bin harness.Binaries) {
 // A helper that wants the new version on the old one, and the old one on the new
 // one, moves a node there and back once.
 func testHelperFlaps(t *testing.T, bin harness.Binaries) {
-	s := newSite(t, bin)
+	s := newSite(t, bin, simfleet.Insecure)
 	n := s.node(t, "node.example.net", nil)
 	s.decider.DecideAt(t, n.Identity(), before, helper.Upgrade(after, "the test wants it"))
 	s.decider.DecideAt(t, n.Identity(), after, helper.Rollback(before, "the test wants it"))

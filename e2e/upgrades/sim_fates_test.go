@@ -49,7 +49,7 @@ var (
 // They are found by their events and by discovery; with announced set, nodes with
 // a fault announce themselves every few seconds besides, which is sooner.
 func expectFates(t *testing.T, bin harness.Binaries, limit time.Duration, announced bool, settings map[string]any, fates []fate) {
-	s := newSite(t, bin)
+	s := newSite(t, bin, simfleet.Insecure)
 	nodes := map[string]*simfleet.Node{}
 	for i := range healthyNodes {
 		f := fate{fault: fmt.Sprintf("healthy-%d", i), state: ledger.Idle, good: proved, sent: []string{after}, joins: after}

@@ -171,7 +171,7 @@ func testGuards(t *testing.T, bin harness.Binaries) {
 }
 
 func testStops(t *testing.T, bin harness.Binaries, optional bool, rows []stopped, settings map[string]any) {
-	s := newSite(t, bin)
+	s := newSite(t, bin, simfleet.Insecure)
 	s.seed(t, elsewhereRecords()...)
 	nodes := map[ledger.Guard]*simfleet.Node{}
 	for _, row := range rows {
@@ -275,7 +275,7 @@ func said(daemon *harness.Daemon, identity, text string) bool {
 // With the feature off no helper is asked, nothing is sent and nothing is
 // remembered.
 func testFeatureOff(t *testing.T, bin harness.Binaries) {
-	s := newSite(t, bin)
+	s := newSite(t, bin, simfleet.Insecure)
 	n := s.node(t, "node.example.net", nil)
 	s.upgrade(t, n.Identity(), after)
 	s.start(t, map[string]any{"features": map[string]bool{"jwt": true}})
@@ -289,7 +289,7 @@ func testFeatureOff(t *testing.T, bin harness.Binaries) {
 
 // A record that a later leader wrote is nobody's to change.
 func testStaleEpoch(t *testing.T, bin harness.Binaries) {
-	s := newSite(t, bin)
+	s := newSite(t, bin, simfleet.Insecure)
 	n := s.node(t, "node.example.net", nil)
 	rec := ledger.New(n.Identity())
 	rec.State, rec.Epoch, rec.Seen.Version = ledger.Idle, 1000, before

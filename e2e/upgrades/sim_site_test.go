@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"testing"
@@ -40,7 +41,7 @@ type site struct {
 	stateDir string
 }
 
-func newSite(t *testing.T, bin harness.Binaries) *site {
+func newSite(t *testing.T, bin harness.Binaries, mode simfleet.Mode) *site {
 	t.Helper()
 
 	// a short name, for the ledger's socket is in it
@@ -54,7 +55,7 @@ func newSite(t *testing.T, bin harness.Binaries) *site {
 		}
 	})
 
-	s := &site{bin: bin, broker: harness.StartBroker(t, simfleet.Insecure), stateDir: dir}
+	s := &site{bin: bin, broker: harness.StartBroker(t, mode), stateDir: dir}
 	s.fleet = harness.StartFleet(t, s.broker, 0, simfleet.NodeOptions{Version: before, Joins: true})
 	s.decider = harness.NewDecider(t, s.bin, map[string]string{"identity": "{identity}", "plugin.choria.server.provision": "false"})
 
@@ -66,7 +67,7 @@ func (s *site) start(t *testing.T, settings map[string]any) *harness.Daemon {
 	t.Helper()
 
 	config := map[string]any{
-		"choria_insecure":     true,
+		"choria_insecure":     s.broker.Mode() == simfleet.Insecure,
 		"token":               s.broker.Token(),
 		"jwt_verify_cert":     s.broker.VerifyCert(),
 		"state_dir":           s.stateDir,
@@ -78,9 +79,10 @@ func (s *site) start(t *testing.T, settings map[string]any) *harness.Daemon {
 		"versions":            map[string]any{"trial": "100s", "release_timeout": releaseTimeout.String()},
 		"helper":              s.decider.Helper,
 	}
-	for key, value := range settings {
-		config[key] = value
+	if s.broker.Mode() == simfleet.Issuer {
+		config["broker_provisioning_password"] = s.broker.Password()
 	}
+	maps.Copy(config, settings)
 
 	return harness.StartDaemon(t, s.bin, harness.DaemonOptions{
 		Name:         "provisioner",

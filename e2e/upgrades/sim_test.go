@@ -18,6 +18,7 @@ func TestSimulated(t *testing.T) {
 	}{
 		{"fates", testFates},
 		{"guards", testGuards},
+		{"main account", testMainAccount},
 		{"killed", testKilled},
 		{"helper dies", testHelperDies},
 		{"helper flaps", testHelperFlaps},

@@ -315,6 +315,13 @@ func (b *Broker) ClientConfig() string {
 	return b.clientConfig
 }
 
+// EventsViewer makes a token, and the seed of its key, that let their holder see
+// lifecycle events in the main account, and returns the paths of both. In
+// insecure mode nobody asks for them.
+func (b *Broker) EventsViewer() (token, seed string, err error) {
+	return b.credentials.client("events-viewer", "choria=events-viewer", tokens.ClientPermissions{EventsViewer: true})
+}
+
 // ProvisionerConfig makes, once for an identity, a Choria client configuration
 // for a provisioner and returns its path: what --choria-config wants.
 func (b *Broker) ProvisionerConfig(identity string) (string, error) {

@@ -65,15 +65,15 @@ func (f *Fleet) AddMany(ctx context.Context, count int) error {
 // Announce publishes startup events under any names, as whoever waits can do,
 // and returns when the broker has them.
 func (f *Fleet) Announce(ctx context.Context, identities ...string) error {
-	return f.forge(ctx, "startup", map[string]any{"version": DefaultVersion}, identities)
+	return f.forge(ctx, "startup", waitingComponent, map[string]any{"version": DefaultVersion}, identities)
 }
 
 // forge publishes lifecycle events under any names, which go-choria's would
 // refuse to make.
-func (f *Fleet) forge(ctx context.Context, kind string, event map[string]any, identities []string) error {
+func (f *Fleet) forge(ctx context.Context, kind, component string, event map[string]any, identities []string) error {
 	event["protocol"] = "io.choria.lifecycle.v1." + kind
 	event["id"] = uuid.NewString()
-	event["component"] = waitingComponent
+	event["component"] = component
 	event["timestamp"] = time.Now().Unix()
 
 	for _, identity := range identities {
@@ -82,7 +82,7 @@ func (f *Fleet) forge(ctx context.Context, kind string, event map[string]any, id
 		if err != nil {
 			return err
 		}
-		if err = f.conns[0].nc.Publish("choria.lifecycle.event."+kind+"."+waitingComponent, body); err != nil {
+		if err = f.conns[0].nc.Publish("choria.lifecycle.event."+kind+"."+component, body); err != nil {
 			return err
 		}
 	}

@@ -162,5 +162,12 @@ func updateFaults() []Fault {
 // AnnounceUpgrade publishes in the name of any nodes that they took an update, as
 // whoever waits can do, and returns when the broker has it.
 func (f *Fleet) AnnounceUpgrade(ctx context.Context, version string, identities ...string) error {
-	return f.forge(ctx, "upgraded", map[string]any{"version": DefaultVersion, "new_version": version}, identities)
+	return f.forge(ctx, "upgraded", waitingComponent, map[string]any{"version": DefaultVersion, "new_version": version}, identities)
+}
+
+// AnnouncePresence publishes in the name of any nodes that they run a version in
+// the fleet, as whoever waits can do: a broker lets what waiting nodes say of
+// their lives into the main account. It returns when the broker has it.
+func (f *Fleet) AnnouncePresence(ctx context.Context, version string, identities ...string) error {
+	return f.forge(ctx, "startup", fleetComponent, map[string]any{"version": version}, identities)
 }
