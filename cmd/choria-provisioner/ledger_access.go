@@ -91,14 +91,13 @@ func (l *ledgerAccess) use(do func(b book.Book, out io.Writer) error) error {
 }
 
 func (l *ledgerAccess) open(dir string) (*book.File, error) {
-	open := book.OpenFile
-	if l.create {
+	file, err := book.OpenFile(l.cli.ctx, dir)
+	if l.create && errors.Is(err, book.ErrNoLedger) {
 		if err := ours(dir); err != nil {
 			return nil, err
 		}
-		open = book.CreateFile
+		file, err = book.CreateFile(l.cli.ctx, dir)
 	}
-	file, err := open(l.cli.ctx, dir)
 	if errors.Is(err, boltstore.ErrLocked) {
 		return nil, fmt.Errorf("%w: a daemon that is starting or without a socket? Try again", err)
 	}
@@ -114,7 +113,7 @@ func ours(dir string) error {
 		return nil
 	}
 
-	return fmt.Errorf("%s is of %s: run this as that user, else the daemon could not open what is made", dir, userName(uid))
+	return fmt.Errorf("what is made in %s has to be its owner's, for the daemon: run this as %s", dir, userName(uid))
 }
 
 // permitted says who may do what this user may not.
@@ -124,7 +123,7 @@ func permitted(dir string, err error) error {
 		return err
 	}
 
-	return fmt.Errorf("%w: only %s may, whose %s is, and root", err, userName(uid), dir)
+	return fmt.Errorf("%w: run this as %s, whose directory it is", err, userName(uid))
 }
 
 func owner(path string) (uid int, known bool) {
@@ -143,10 +142,10 @@ func owner(path string) (uid int, known bool) {
 func userName(uid int) string {
 	id := strconv.Itoa(uid)
 	if u, err := user.LookupId(id); err == nil {
-		return "user " + u.Username
+		return u.Username
 	}
 
-	return "user " + id
+	return "the user " + id
 }
 
 // warnSetAside tells of a record that cannot be read.

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -401,5 +404,58 @@ func TestLongTable(t *testing.T) {
 	}
 	if lines := strings.Split(out.String(), "\n"); len(lines) != 3*measured+2 || lines[1] != "x  y" || lines[3*measured] != "xxx  y" {
 		t.Errorf("%d lines, the last is %q", len(lines), lines[len(lines)-2])
+	}
+}
+
+// Who may not ask is told who may. Root may anything, and asks as somebody else.
+func TestNodesOfAnotherUser(t *testing.T) {
+	ask := func(t *testing.T, dir string, _ os.FileMode) (int, string) {
+		if err := os.Chmod(dir, 0); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
+		code, _, stderr := invoke(t, "", "nodes", "ls", "--state-dir", dir)
+
+		return code, stderr
+	}
+	if os.Geteuid() == 0 {
+		program := filepath.Join(t.TempDir(), "choria-provisioner")
+		if err := os.WriteFile(program, []byte(read(t, "/proc/self/exe")), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		openTo(t, filepath.Dir(program))
+		ask = func(t *testing.T, dir string, mode os.FileMode) (int, string) {
+			openTo(t, dir)
+			if err := os.Chmod(dir, mode); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(program, "nodes", "ls", "--state-dir", dir)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+			out, err := cmd.CombinedOutput()
+			if cmd.ProcessState == nil {
+				t.Fatal(err)
+			}
+
+			return cmd.ProcessState.ExitCode(), string(out)
+		}
+	}
+
+	onBothWays(t, func(t *testing.T, m *memory) {
+		for _, mode := range []os.FileMode{0o755, 0o700} {
+			code, out := ask(t, m.dir, mode)
+			if code != 2 || !strings.Contains(out, "permission denied: run this as ") || strings.Contains(out, "damaged") {
+				t.Errorf("mode %o: code %d: %s", mode, code, out)
+			}
+		}
+	})
+}
+
+// openTo lets others reach a test's directory.
+func openTo(t *testing.T, dir string) {
+	t.Helper()
+	for ; dir != filepath.Dir(dir) && dir != filepath.Clean(os.TempDir()); dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

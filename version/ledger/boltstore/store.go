@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -64,6 +65,8 @@ func Open(dir string) (*Store, error) {
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, fmt.Errorf("ledger %s: %w%s: stop it, or ask it instead of the file", path, ErrLocked, owner(path))
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("ledger: %w", err)
 	case err != nil:
 		return nil, fmt.Errorf("ledger %s: %w: if the file is damaged, put it aside and start without memory, or restore it", path, err)
 	}
