@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -140,11 +141,11 @@ func (l listing) print(w io.Writer) error {
 		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(table, "VERSION\tMARKS\tVERDICT")
 		for _, v := range l.Versions {
-			verdict := ""
+			verdict := "-"
 			if v.Verdict != nil {
 				verdict = v.Verdict.At.Format(time.RFC3339) + " " + plain(v.Verdict.Why)
 			}
-			fmt.Fprintf(table, "%s\t%s\t%s\n", v.Version, strings.Join(v.Marks, ","), verdict)
+			fmt.Fprintf(table, "%s\t%s\t%s\n", v.Version, cmp.Or(strings.Join(v.Marks, ","), "-"), verdict)
 		}
 		if err := table.Flush(); err != nil {
 			return err
