@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -30,6 +31,8 @@ type Server struct {
 	log      *logrus.Entry
 	place    *place
 	listener net.Listener
+	// close is leave, once.
+	close func() error
 }
 
 // Listen makes the socket in a state directory, which has to be there. It
@@ -45,7 +48,10 @@ func Listen(ctx context.Context, dir string, b book.Book, log *logrus.Entry) (*S
 		return nil, errors.Join(fmt.Errorf("socket %s: %w", path, err), p.lock.Close())
 	}
 
-	return &Server{book: b, log: log, place: p, listener: l}, nil
+	s := &Server{book: b, log: log, place: p, listener: l}
+	s.close = sync.OnceValue(s.leave)
+
+	return s, nil
 }
 
 // Serve answers until ctx ends, and removes the socket.
@@ -70,10 +76,20 @@ func (s *Server) Serve(ctx context.Context) error {
 			_ = srv.Close()
 		}
 	}
-	if leave := s.place.leave(); leave != nil {
-		err = errors.Join(err, leave)
-	}
 	if err != nil {
+		err = fmt.Errorf("socket %s: %w", s.place.path, err)
+	}
+
+	return errors.Join(err, s.Close())
+}
+
+// Close removes the socket of a server that does not serve, or not any more.
+func (s *Server) Close() error { return s.close() }
+
+func (s *Server) leave() error {
+	// Serve may have closed it.
+	_ = s.listener.Close()
+	if err := s.place.leave(); err != nil {
 		return fmt.Errorf("socket %s: %w", s.place.path, err)
 	}
 

@@ -119,6 +119,18 @@ func TestSocketIsItsOwnersAndGoesWithTheServer(t *testing.T) {
 	if _, err := socket.Dial(t.Context(), dir); !errors.Is(err, socket.ErrNoDaemon) {
 		t.Errorf("dialled: %v", err)
 	}
+
+	// One that never served goes as well.
+	s, err := socket.Listen(t.Context(), dir, daemonBook(memstore.New()), silent())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(socket.Path(dir)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is still there: %v", err)
+	}
 	serve(t, dir, daemonBook(memstore.New()))
 }
 
