@@ -46,23 +46,40 @@ type programs struct {
 	first, second string
 }
 
-// building keeps parallel tests from writing the same program at once.
-var building sync.Mutex
+// built are the programs, for all tests that run side by side.
+var built struct {
+	sync.Mutex
+	programs
+}
 
 func build(t testing.TB) programs {
 	t.Helper()
 
-	bin := harness.Build(t)
-	building.Lock()
-	defer building.Unlock()
-	p := programs{Binaries: bin}
-	for version, path := range map[string]*string{"1.0.0": &p.first, "2.0.0": &p.second} {
-		*path = filepath.Join(filepath.Dir(bin.Provisioner), "provisioner-"+version)
-		cmd := exec.Command("go", "build", "-ldflags", "-s -w -X main.version="+version, "-o", *path, "../../cmd/choria-provisioner")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
+	built.Lock()
+	defer built.Unlock()
+	if built.first != "" {
+		return built.programs
+	}
+	dir, err := filepath.Abs("../../build/e2e/ownversions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := programs{
+		Binaries: harness.Binaries{SiteHelper: filepath.Join(dir, "sitehelper")},
+		first:    filepath.Join(dir, "provisioner-1.0.0"),
+		second:   filepath.Join(dir, "provisioner-2.0.0"),
+	}
+	for _, args := range [][]string{
+		{"-o", p.SiteHelper, "../sitehelper"},
+		{"-ldflags", "-s -w -X main.version=1.0.0", "-o", p.first, "../../cmd/choria-provisioner"},
+		{"-ldflags", "-s -w -X main.version=2.0.0", "-o", p.second, "../../cmd/choria-provisioner"},
+	} {
+		if out, err := exec.Command("go", append([]string{"build"}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("go build %v: %v: %s", args, err, out)
 		}
 	}
+	p.Provisioner = p.first
+	built.programs = p
 
 	return p
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -51,7 +50,7 @@ func TestVersionsComeAndGo(t *testing.T) {
 	m.want("verdicts in the status", len(s.Version.Verdicts), 1)
 
 	// It works, but reports to nobody.
-	m.deliverScript("v4", "PROVISIONER_LAUNCH_STATE_DIR="+t.TempDir()+" exec "+filepath.Join(filepath.Dir(bin.second), "provisioner-2.0.0")+` "$@"`)
+	m.deliverScript("v4", "PROVISIONER_LAUNCH_STATE_DIR="+t.TempDir()+" exec '"+bin.second+`' "$@"`)
 	harness.Eventually(t, limit, "v4 is left", func() error {
 		if got := fmt.Sprint(m.verdicts()); got != "[v3 rolled-back v2 v4 rolled-back v2]" {
 			return fmt.Errorf("verdicts %s", got)
