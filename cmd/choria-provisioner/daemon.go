@@ -147,9 +147,6 @@ func (d *daemon) Run(ctx context.Context) error {
 			}
 		})
 	}
-	if d.versions != nil {
-		defer d.closeLedger()
-	}
 	if err := d.helper.Start(ctx); err != nil {
 		interrupted := ctx.Err() != nil
 		stop()
@@ -275,8 +272,12 @@ func (d *daemon) report(p fleet.Pass) {
 	d.outcomes.passed(p)
 }
 
+// closeLedger is called once nothing uses it any more.
 func (d *daemon) closeLedger() {
-	if err := d.versions.store.Close(); err != nil {
+	if d.versions == nil {
+		return
+	}
+	if err := errors.Join(d.versions.desk.Close(), d.versions.store.Close()); err != nil {
 		d.log.Errorf("Could not close the ledger: %v", err)
 	}
 }

@@ -75,6 +75,7 @@ func (cmd *runCommand) serve(cfg *config.Config, logger *logrus.Logger) error {
 	if err != nil {
 		return err
 	}
+	defer d.closeLedger()
 	if err := d.Listen(); err != nil {
 		return err
 	}
