@@ -210,4 +210,13 @@ func TestPeersSayAnything(t *testing.T) {
 	if busy := p.busy(); busy != "" {
 		t.Errorf("waits: %s", busy)
 	}
+
+	var list []status.Status
+	for i := range 2 * mostPeers {
+		list = append(list, statusOf(fmt.Sprint(i), "v1", versions.Verdict{From: fmt.Sprintf("v%d", i), Outcome: versions.RolledBack}))
+	}
+	p.observe(list)
+	if len(p.known) != mostPeers || len(p.rolledBack(nil)) != mostElsewhere {
+		t.Errorf("%d instances and %d verdicts are kept", len(p.known), len(p.rolledBack(nil)))
+	}
 }

@@ -11,8 +11,14 @@ import (
 	"github.com/choria-provisioner/provisioner/status"
 )
 
-// turn is how long an instance that goes first may take to begin.
-const turn = 2 * time.Minute
+const (
+	// turn is how long an instance that goes first may take to begin.
+	turn = 2 * time.Minute
+	// mostPeers and mostElsewhere bound what is kept of those who answer in names
+	// that they make up.
+	mostPeers     = 1000
+	mostElsewhere = 100
+)
 
 // peers are the other instances that a launcher started, as far as they have
 // answered.
@@ -53,6 +59,9 @@ func (p *peers) observe(list []status.Status) {
 		}
 		one := p.known[s.Place]
 		if one == nil {
+			if len(p.known) >= mostPeers {
+				continue
+			}
 			one = &peer{}
 			p.known[s.Place] = one
 		}
@@ -154,7 +163,7 @@ func (p *peers) rolledBack(known []versions.Elsewhere) []versions.Elsewhere {
 	for _, one := range p.sorted() {
 		for _, v := range one.Version.Verdicts {
 			e := versions.Elsewhere{Version: v.From, Place: one.Place}
-			if v.Outcome == versions.RolledBack && versions.ValidName(v.From) && validPlace(one.Place) && !slices.Contains(list, e) {
+			if v.Outcome == versions.RolledBack && versions.ValidName(v.From) && validPlace(one.Place) && len(list) < mostElsewhere && !slices.Contains(list, e) {
 				list = append(list, e)
 			}
 		}
