@@ -17,6 +17,14 @@ import (
 // a node with a fault, or to provision it, once the healthy ones are done.
 const faultLimit = 5 * time.Second
 
+// updateLimit is the same where nodes are sent versions: a lost answer alone takes
+// 22 seconds.
+const updateLimit = 30 * time.Second
+
+// beginning is in what the provisioner says when it sends a version; what comes of
+// it is said later.
+const beginning = " begins: "
+
 // upgrades is the feature under which nodes are sent other versions.
 const upgrades = "upgrades"
 
@@ -114,7 +122,11 @@ func (d *demo) misbehave(ctx context.Context) ([]*FaultOutcome, error) {
 
 // judge sees what became of the nodes with faults.
 func (d *demo) judge(ctx context.Context, outcomes []*FaultOutcome) {
-	ctx, cancel := context.WithTimeout(ctx, faultLimit)
+	limit := faultLimit
+	if d.opts.needs(upgrades) {
+		limit = updateLimit
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 
 	tick := time.NewTicker(drawInterval)
@@ -124,7 +136,8 @@ func (d *demo) judge(ctx context.Context, outcomes []*FaultOutcome) {
 		for _, o := range outcomes {
 			o.Node, o.State, o.Calls = o.node.Identity(), o.node.State().String(), len(o.node.Calls())
 			o.Said = d.child.lastWord(o.Node)
-			decided = decided && (o.Said != "" || o.node.State() == simfleet.Restarted)
+			said := o.Said != "" && !strings.Contains(o.Said, beginning)
+			decided = decided && (said || o.node.State() == simfleet.Restarted)
 		}
 		if decided {
 			return
