@@ -4,7 +4,6 @@ package upgrades
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -113,30 +112,20 @@ func testHelperDies(t *testing.T, bin harness.Binaries) {
 
 // A helper that wants the new version on the old one, and the old one on the new
 // one, moves a node there and back once.
-func testHelperFlaps(t *testing.T, bin harness.Binaries) {
+func testHelperFlaps(t *testing.T, bin harness.Binaries) { flap(t, bin) }
+
+func flap(t *testing.T, bin harness.Binaries) (*site, *simfleet.Node) {
+	t.Helper()
+
 	s := newSite(t, bin, simfleet.Insecure)
 	n := s.node(t, "node.example.net", nil)
 	s.decider.DecideAt(t, n.Identity(), before, helper.Upgrade(after, "the test wants it"))
 	s.decider.DecideAt(t, n.Identity(), after, helper.Rollback(before, "the test wants it"))
 	s.start(t, nil)
 
-	s.await(t, 40*time.Second, n.Identity(), fate{state: ledger.Idle, good: stayed}.wrong)
+	s.await(t, 60*time.Second, n.Identity(), fate{state: ledger.Idle, good: stayed}.wrong)
+	harness.Eventually(t, 5*time.Second, "fleet", fate{joins: before}.inFleet(n))
 	expectSent(t, n, after, before)
 
-	// The next time it waits, the helper wants it again. For a minute the node is
-	// taken for one that is about to restart.
-	if err := n.Return(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
-	harness.Eventually(t, 90*time.Second, "a third change", func() error {
-		if err := s.fleet.Announce(t.Context(), n.Identity()); err != nil {
-			return err
-		}
-		if n.State() != simfleet.Restarted {
-			return errors.New("it is not provisioned")
-		}
-		return nil
-	})
-	s.await(t, 10*time.Second, n.Identity(), fate{state: ledger.Held, hold: ledger.HeldThirdChange, good: stayed}.wrong)
-	expectSent(t, n, after, before)
+	return s, n
 }

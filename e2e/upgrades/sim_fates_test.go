@@ -81,7 +81,7 @@ func expectFates(t *testing.T, bin harness.Binaries, limit time.Duration, announ
 	for _, f := range fates {
 		t.Run(f.fault, func(t *testing.T) {
 			s.await(t, time.Until(began.Add(limit)), f.identity(), f.wrong)
-			harness.Eventually(t, 5*time.Second, "fleet", func() error { return f.elsewhere(nodes[f.fault]) })
+			harness.Eventually(t, 5*time.Second, "fleet", f.inFleet(nodes[f.fault]))
 			t.Logf("no later than %v after the daemon's start", time.Since(began).Round(time.Second))
 		})
 	}
@@ -90,7 +90,7 @@ func expectFates(t *testing.T, bin harness.Binaries, limit time.Duration, announ
 	for _, f := range fates {
 		expectSent(t, nodes[f.fault], f.sent...)
 		s.expectShown(t, f)
-		if err := f.elsewhere(nodes[f.fault]); err != nil {
+		if err := f.inFleet(nodes[f.fault])(); err != nil {
 			t.Errorf("%s: %v", f.fault, err)
 		}
 	}
@@ -147,16 +147,18 @@ func (f fate) wrong(rec ledger.Record) error {
 	return nil
 }
 
-// elsewhere is an error while the node is not where it has to be.
-func (f fate) elsewhere(n *simfleet.Node) error {
-	switch in := n.State() == simfleet.Restarted; {
-	case in != (f.joins != ""):
-		return fmt.Errorf("%s with version %s is %v", n.Identity(), n.Version(), n.State())
-	case in && n.Version() != f.joins:
-		return fmt.Errorf("%s is in the fleet with version %s, not %s", n.Identity(), n.Version(), f.joins)
+// inFleet is an error while the node is not in the fleet, or not waiting, as it
+// has to be.
+func (f fate) inFleet(n *simfleet.Node) func() error {
+	return func() error {
+		switch in := n.State() == simfleet.Restarted; {
+		case in != (f.joins != ""):
+			return fmt.Errorf("%s with version %s is %v", n.Identity(), n.Version(), n.State())
+		case in && n.Version() != f.joins:
+			return fmt.Errorf("%s is in the fleet with version %s, not %s", n.Identity(), n.Version(), f.joins)
+		}
+		return nil
 	}
-
-	return nil
 }
 
 func testFates(t *testing.T, bin harness.Binaries) {

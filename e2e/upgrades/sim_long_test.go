@@ -28,6 +28,7 @@ func TestSimulatedLong(t *testing.T) {
 		{"fates", testLongFates},
 		{"crash loop", testCrashLoop},
 		{"repository down", testRepositoryDown},
+		{"helper flaps on", testHelperFlapsOn},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -40,7 +41,7 @@ func testLongFates(t *testing.T, bin harness.Binaries) {
 	expectFates(t, bin, 6*time.Minute, false, map[string]any{
 		"versions": map[string]any{"trial": "10m", "release_timeout": releaseTimeout.String()},
 	}, append(shortFates(),
-		fate{fault: "update-lost-always", state: ledger.Held, hold: ledger.HeldUnsettled, good: stayed, sent: []string{after, after}, joins: before},
+		fate{fault: "update-lost-always", state: ledger.Held, hold: ledger.HeldUnsettled, good: firstSeen, sent: []string{after, after}, joins: before},
 	))
 }
 
@@ -120,4 +121,25 @@ func testRepositoryDown(t *testing.T, bin harness.Binaries) {
 	if n.State() != simfleet.Restarted || n.Version() != before {
 		t.Errorf("the node runs %s and is %v", n.Version(), n.State())
 	}
+}
+
+// The next time that it waits, within the bound, the helper that flaps wants a
+// third change, and the node is held. For a minute it is taken for one that is
+// about to restart.
+func testHelperFlapsOn(t *testing.T, bin harness.Binaries) {
+	s, n := flap(t, bin)
+	if err := n.Return(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	everyFewSeconds(t, func(ctx context.Context) error {
+		if n.Gone() {
+			return nil
+		}
+		return s.fleet.Announce(ctx, n.Identity())
+	})
+
+	held := fate{state: ledger.Held, hold: ledger.HeldThirdChange, good: stayed, joins: before}
+	s.await(t, 90*time.Second, n.Identity(), held.wrong)
+	harness.Eventually(t, 5*time.Second, "fleet", held.inFleet(n))
+	expectSent(t, n, after, before)
 }
