@@ -86,6 +86,17 @@ func (n *Node) Wipe(t testing.TB) {
 	n.start(t)
 }
 
+// RestoreBackup puts back the program that an update replaced, as a person does
+// whose server has ended, and starts it.
+func (n *Node) RestoreBackup(t testing.TB) {
+	t.Helper()
+
+	if err := os.Rename(n.Program+".backup", n.Program); err != nil {
+		t.Fatal(err)
+	}
+	n.start(t)
+}
+
 // Path is a file of the node.
 func (n *Node) Path(name string) string { return filepath.Join(n.Dir, name) }
 

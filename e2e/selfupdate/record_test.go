@@ -42,20 +42,30 @@ func verdicts(rec ledger.Record) []string {
 	return all
 }
 
-// expectExplained checks that an operator who asks about the node is told.
-func (s *site) expectExplained(t *testing.T, node *harness.Node, words ...string) {
+// order gives the daemon an order about nodes, as an operator does, and returns
+// what is printed.
+func (s *site) order(t *testing.T, args ...string) string {
 	t.Helper()
 
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	explain := exec.CommandContext(ctx, s.bin.Provisioner, "nodes", "explain", node.Identity, "--state-dir", s.stateDir)
-	out, err := explain.CombinedOutput()
+	nodes := exec.CommandContext(ctx, s.bin.Provisioner, append([]string{"nodes", "--state-dir", s.stateDir}, args...)...)
+	out, err := nodes.CombinedOutput()
 	if err != nil {
-		t.Errorf("%s: %v: %s", explain, err, out)
+		t.Errorf("%s: %v: %s", nodes, err, out)
 	}
+
+	return string(out)
+}
+
+// expectExplained checks that an operator who asks about the node is told.
+func (s *site) expectExplained(t *testing.T, node *harness.Node, words ...string) {
+	t.Helper()
+
+	out := s.order(t, "explain", node.Identity)
 	for _, w := range words {
-		if !strings.Contains(string(out), w) {
-			t.Errorf("%s does not say %q:\n%s", explain, w, out)
+		if !strings.Contains(out, w) {
+			t.Errorf("the explanation of %s does not say %q:\n%s", node.Identity, w, out)
 		}
 	}
 }

@@ -155,12 +155,7 @@ func expectBarred(t *testing.T, s *site, node *harness.Node) {
 	s.awaitRecord(t, updateLimit, node, "may not have 2.0.2", func(rec ledger.Record) bool {
 		return stopped(rec, ledger.GuardBarred, "2.0.2")
 	})
-	harness.Eventually(t, updateLimit, "return of "+node.Identity, func() error {
-		if starts := node.Starts(); starts[len(starts)-1].Provisioning {
-			return fmt.Errorf("its starts are %+v", starts)
-		}
-		return nil
-	})
+	awaitInFleet(t, updateLimit, node)
 	s.expectFetched(t, "2.0.2", 1)
 	s.expectExplained(t, node, "barred", "2.0.2")
 }
@@ -228,6 +223,19 @@ func TestExecHelper(t *testing.T) {
 	s.expectInFleet(t, node, waiting("1.0.0"), waiting("2.0.0"), inFleet("2.0.0"))
 	node.ExpectProgram(t, to, from)
 	s.expectFetched(t, "v2.0.0", 1)
+}
+
+// awaitInFleet waits until a server starts with a configuration.
+func awaitInFleet(t *testing.T, limit time.Duration, node *harness.Node) {
+	t.Helper()
+
+	harness.Eventually(t, limit, node.Identity+" in the fleet", func() error {
+		starts := node.Starts()
+		if len(starts) == 0 || starts[len(starts)-1].Provisioning {
+			return fmt.Errorf("its starts are %+v", starts)
+		}
+		return nil
+	})
 }
 
 // stopped tells whether a guard stopped a change to a version.

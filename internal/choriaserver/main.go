@@ -15,6 +15,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -133,6 +134,12 @@ func loadConfig(s settings, fault trailer.Fault) (*config.Config, error) {
 	}
 
 	_, err := os.Stat(s.config)
+	if err == nil && fault == trailer.LoseConfiguration {
+		if err := os.Remove(s.config); err != nil {
+			return nil, err
+		}
+		err = os.ErrNotExist
+	}
 	switch {
 	case err == nil && fault == trailer.CrashOnceConfigured:
 		return nil, fmt.Errorf("this release crashes: %s", fault)
@@ -144,7 +151,7 @@ func loadConfig(s settings, fault trailer.Fault) (*config.Config, error) {
 		}
 		return cfg, nil
 
-	case !os.IsNotExist(err):
+	case !errors.Is(err, os.ErrNotExist):
 		return nil, err
 	}
 

@@ -19,6 +19,9 @@ const (
 	// CrashOnceConfigured is one that waits to be provisioned like any other,
 	// and ends with an error when it starts with a configuration.
 	CrashOnceConfigured Fault = "crash-once-configured"
+	// LoseConfiguration is one that removes its configuration when it starts with
+	// it, and waits to be provisioned again.
+	LoseConfiguration Fault = "lose-configuration"
 	// RefuseConfiguration is one that does not know where its configuration
 	// belongs, and so takes none.
 	RefuseConfiguration Fault = "refuse-configuration"
