@@ -48,7 +48,7 @@ state:
     seed_file: /s
     bucket: B
     replicas: 3
-versions: {trial: 1h, release_timeout: 1w, max_in_trial: 1, max_dark: 2, quarantine_after: 3}
+versions: {trial: 2d, release_timeout: 1w, max_in_trial: 1, max_dark: 2, quarantine_after: 3}
 `
 
 func mustParse(t *testing.T, file string) *Config {

@@ -320,6 +320,11 @@ func TestProblems(t *testing.T) {
 			want: []string{"warning: f:3: features.upgrades: is on without upgrades_repository: no node can be upgraded"},
 		},
 		{
+			name: "a trial that is over before its node is looked at again",
+			file: lines("helper: /h", "upgrades_repository: https://repo.example.net", "interval: 9m", "features:", "  upgrades: true"),
+			want: []string{"warning: f: versions.trial: 10m0s is less than interval and 2m0s: a node that refuses its configuration, or waits for one again, is looked at too late to leave its version: use 11m0s or more"},
+		},
+		{
 			name: "a duration that would wrap around to a small one",
 			file: lines("helper: /h", "interval: 1e6y", "server_jwt_validity: nany"),
 			want: []string{

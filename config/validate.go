@@ -252,6 +252,10 @@ func stripSlashes(pattern string) string {
 // ignoreCase starts every pattern of the deny list.
 const ignoreCase = "(?i)"
 
+// lookAgain is how long after a discovery a node may be left alone that was found
+// by it (package fleet), and its pass may take.
+const lookAgain = 2 * time.Minute
+
 func (d *decoder) validateState(doc *document) {
 	c := &doc.Config
 
@@ -266,6 +270,9 @@ func (d *decoder) validateState(doc *document) {
 	v := &c.Versions
 	v.Trial = d.positive("versions.trial", doc.trial)
 	v.ReleaseTimeout = d.positive("versions.release_timeout", doc.releaseTimeout)
+	if shortest := c.Interval + lookAgain; c.Features.Upgrades && v.Trial < shortest && !d.refused("interval") && !d.refused("versions.trial") {
+		d.warn("versions.trial", "%s is less than interval and %s: a node that refuses its configuration, or waits for one again, is looked at too late to leave its version: use %s or more", v.Trial, lookAgain, shortest)
+	}
 	d.notNegative("versions.max_in_trial", v.MaxInTrial)
 	d.notNegative("versions.max_dark", v.MaxDark)
 	d.notNegative("versions.quarantine_after", v.QuarantineAfter)
