@@ -67,10 +67,10 @@ func TestReport(t *testing.T) {
 	r.write(&b)
 	const want = `2 of 2 nodes provisioned in 1.5 s: 80 nodes a minute, start and discovery included
 
-  action                        calls   errors       mean   slowest
-  choria_provision#jwt              2        0     30.0ms   50ms to 100ms
-  rpcutil#inventory                 2        1     31.0ms   50ms to 100ms
-  choria_provision#restart          2        0      1.0ms   at most 5ms
+  action                             calls   errors       mean   slowest
+  choria_provision#jwt                   2        0     30.0ms   50ms to 100ms
+  rpcutil#inventory                      2        1     31.0ms   50ms to 100ms
+  choria_provision#restart               2        0      1.0ms   at most 5ms
 
   slowest call: rpcutil#inventory, 50ms to 100ms
   failed passes over a node, repeated later: 1
