@@ -45,9 +45,9 @@ var (
 )
 
 // expectFates runs one daemon for healthy nodes and one of each fault, all of which
-// are to be upgraded.
-// They are found by their events and by discovery; with announced set, nodes with
-// a fault announce themselves every few seconds besides, which is sooner.
+// are to be upgraded. They are found by their events and by discovery; with
+// announced set, those that wait announce themselves every few seconds besides,
+// which is sooner.
 func expectFates(t *testing.T, bin harness.Binaries, limit time.Duration, announced bool, settings map[string]any, fates []fate) {
 	s := newSite(t, bin, simfleet.Insecure)
 	nodes := map[string]*simfleet.Node{}

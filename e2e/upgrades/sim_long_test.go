@@ -12,6 +12,7 @@ import (
 	"github.com/choria-io/go-choria/providers/agent/mcorpc"
 
 	"github.com/choria-provisioner/provisioner/e2e/harness"
+	"github.com/choria-provisioner/provisioner/helper"
 	"github.com/choria-provisioner/provisioner/internal/simfleet"
 	"github.com/choria-provisioner/provisioner/version/ledger"
 )
@@ -117,6 +118,8 @@ func testRepositoryDown(t *testing.T, bin harness.Binaries) {
 
 	outlast(ledger.Idle)
 	outlast(ledger.Convicted)
+	// Upgrades are not optional: one that wants what is barred gets nothing.
+	s.decider.Decide(t, n.Identity(), helper.Keep("it was left"))
 	s.await(t, 3*time.Minute, n.Identity(), fate{state: ledger.Idle, good: stayed, barred: []string{after}}.wrong)
 	if n.State() != simfleet.Restarted || n.Version() != before {
 		t.Errorf("the node runs %s and is %v", n.Version(), n.State())
