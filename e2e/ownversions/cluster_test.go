@@ -22,15 +22,7 @@ func TestCluster(t *testing.T) {
 	fleet := harness.StartFleet(t, broker, 20, simfleet.NodeOptions{})
 	var machines []*machine
 	for _, name := range []string{"one.example.net", "two.example.net"} {
-		m := newMachine(t, bin, broker, name, map[string]any{
-			"leader_election":   true,
-			"workers":           4,
-			"jwt_verify_cert":   broker.VerifyCert(),
-			"jwt_signing_key":   broker.SigningKey(),
-			"jwt_signing_token": broker.SigningToken(),
-			"features":          map[string]bool{"ed25519": true},
-			"helper":            harness.SiteHelper(bin.Binaries, harness.IssuerConfiguration(broker)),
-		})
+		m := newMachine(t, bin, broker, name, clustered(bin, broker))
 		m.deliver("v1", bin.first)
 		m.start()
 		machines = append(machines, m)
@@ -41,18 +33,7 @@ func TestCluster(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	var coming sync.WaitGroup
-	coming.Go(func() {
-		for i := 0; ctx.Err() == nil; i++ {
-			if _, err := fleet.Add(ctx, fmt.Sprintf("late-%05d.example.net", i), nil); err != nil && ctx.Err() == nil {
-				t.Error(err)
-				return
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(200 * time.Millisecond):
-			}
-		}
-	})
+	coming.Go(func() { comeIn(ctx, t, fleet) })
 	for _, m := range machines {
 		m.deliver("v2", bin.second)
 	}
@@ -111,6 +92,33 @@ func TestCluster(t *testing.T) {
 	two.runs("v3")
 	for _, m := range machines {
 		m.stop()
+	}
+}
+
+// clustered are the keys of one of several daemons on an issuer network.
+func clustered(bin programs, broker *simfleet.Broker) map[string]any {
+	return map[string]any{
+		"leader_election":   true,
+		"workers":           4,
+		"jwt_verify_cert":   broker.VerifyCert(),
+		"jwt_signing_key":   broker.SigningKey(),
+		"jwt_signing_token": broker.SigningToken(),
+		"features":          map[string]bool{"ed25519": true},
+		"helper":            harness.SiteHelper(bin.Binaries, harness.IssuerConfiguration(broker)),
+	}
+}
+
+// comeIn adds one node after the other until ctx ends.
+func comeIn(ctx context.Context, t *testing.T, fleet *simfleet.Fleet) {
+	for i := 0; ctx.Err() == nil; i++ {
+		if _, err := fleet.Add(ctx, fmt.Sprintf("late-%05d.example.net", i), nil); err != nil && ctx.Err() == nil {
+			t.Error(err)
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(200 * time.Millisecond):
+		}
 	}
 }
 
