@@ -84,8 +84,8 @@ type Version struct {
 	KnownGood string `json:"known_good,omitempty"`
 	// Pinned is the version a person has pinned.
 	Pinned string `json:"pinned,omitempty"`
-	// Successor is a newer version, or "launcher", for which the instance is to
-	// end; Waits is why it has not yet.
+	// Successor is a newer version, or "a new launcher", for which the instance is
+	// to end; Waits is why it has not yet.
 	Successor string `json:"successor,omitempty"`
 	Waits     string `json:"waits,omitempty"`
 	// Ready is set while it would end for its successor if the others let it.

@@ -2,7 +2,6 @@ package ownversion
 
 import (
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"time"
@@ -143,15 +142,6 @@ func (p *peers) inTheWay(instance string) string {
 	return ""
 }
 
-// pause is how long to wait before another try, after another instance began at
-// the same time: not the same for all, so that they do not meet again.
-func (p *peers) pause(instance string) time.Duration {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(instance + p.now().String()))
-
-	return time.Duration(h.Sum32()%10_000) * time.Millisecond
-}
-
 // rolledBack is known, brought up to date: what an instance says that answers
 // counts, and what it said while it does not.
 func (p *peers) rolledBack(known []versions.Elsewhere) []versions.Elsewhere {
@@ -178,7 +168,7 @@ func validPlace(place string) bool { return versions.ValidName(place) }
 // name is what a person knows an instance by.
 func (p *peers) name(place string) string {
 	if one := p.known[place]; one != nil {
-		return fmt.Sprintf("%s (instance %s)", one.Identity, one.Instance)
+		return fmt.Sprintf("%.100s (instance %.20s)", one.Identity, one.Instance)
 	}
 
 	return "another instance (place " + place + ")"

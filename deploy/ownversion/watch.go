@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -23,8 +24,11 @@ const (
 	// Patience is how long is waited for another instance to prove itself, and
 	// for a broker over which the others can be asked.
 	Patience = 15 * time.Minute
-	// launcherSuccessor is named as the successor when the launcher was replaced.
-	launcherSuccessor = "launcher"
+	// maxRetry is how soon at the latest one tries again that began at the same
+	// time as another.
+	maxRetry = 10 * time.Second
+	// mostSaid bounds what is logged: others have a part in the words.
+	mostSaid = 100
 )
 
 // Config is what a Watch needs; every field is required.
@@ -73,12 +77,25 @@ type Watch struct {
 	own status.Version
 }
 
-// successor is what the daemon may end for.
+// successor is what the daemon may end for: a version, a launcher that was
+// replaced, or both.
 type successor struct {
-	name    string
+	version string
 	arrival int64
-	// launcher is the digest of a launcher that was replaced.
+	// launcher is a digest.
 	launcher string
+}
+
+// none tells whether there is nothing to end for.
+func (s successor) none() bool { return s == successor{} }
+
+// name is what people are told.
+func (s successor) name() string {
+	if s.version == "" && s.launcher != "" {
+		return "a new launcher"
+	}
+
+	return s.version
 }
 
 // New makes a Watch, and reads what the launcher was when the daemon began.
@@ -145,7 +162,7 @@ func (w *Watch) sayVerdicts() {
 // say logs a message once.
 func (w *Watch) say(format string, values ...any) {
 	message := fmt.Sprintf(format, values...)
-	if !w.said[message] {
+	if !w.said[message] && len(w.said) < mostSaid {
 		w.said[message] = true
 		w.cfg.Log.Warn(message)
 	}
@@ -214,7 +231,7 @@ func (w *Watch) missing(ctx context.Context) error {
 // successor is what the launcher would start in our place: nothing when that is
 // us, what arrived before us, or the program placed by hand.
 func (w *Watch) successor(s *versions.Snapshot) successor {
-	next := successor{name: s.Next, arrival: s.Arrival(s.Next)}
+	next := successor{version: s.Next, arrival: s.Arrival(s.Next)}
 	if s.Next == "" || s.Next == versions.ByHand || s.Next == w.cfg.Start.Version || next.arrival <= s.Arrival(w.cfg.Start.Version) {
 		return successor{}
 	}
@@ -225,29 +242,27 @@ func (w *Watch) successor(s *versions.Snapshot) successor {
 // wanted is what the daemon should end for, and why it must not yet.
 func (w *Watch) wanted(s *versions.Snapshot) (next successor, wait string) {
 	replaced := successor{launcher: w.replaced(s)}
-	if replaced.launcher != "" {
-		replaced.name = launcherSuccessor
-	}
 	next = w.successor(s)
-	if next.name == "" {
+	if next.none() {
 		return replaced, ""
 	}
+	passedOver := next == w.first
 	next.launcher = replaced.launcher
 
-	aside, err := w.cfg.Start.StoodAside(next.name, next.arrival)
+	aside, err := w.cfg.Start.StoodAside(next.version, next.arrival)
 	switch {
 	case err != nil:
 		return next, err.Error()
 	case aside:
-		w.say("The launcher did not stay with %s when this daemon made way for it: it is not done again. choria-provisioner versions release %s tries once more", next.name, next.name)
+		w.say("The launcher did not stay with %s when this daemon made way for it: it is not done again. choria-provisioner versions release %s tries once more", next.version, next.version)
 		return replaced, ""
-	case next.name == w.first.name && next.arrival == w.first.arrival && !w.Status().Proved:
+	case passedOver && !w.Status().Proved:
 		// The launcher had a reason to start us all the same. It would take our
 		// end, while on trial, for a stop without one.
 		return next, "it was there when this daemon was started; this daemon has to prove itself first"
 	}
-	if where := w.rolledBackElsewhere(next.name); where != "" {
-		return next, fmt.Sprintf("it was rolled back by %s; choria-provisioner versions release %s starts it here all the same", where, next.name)
+	if where := w.rolledBackElsewhere(next.version); where != "" {
+		return next, fmt.Sprintf("it was rolled back by %s; choria-provisioner versions release %s starts it here all the same", where, next.version)
 	}
 
 	return next, ""
@@ -299,10 +314,10 @@ func (w *Watch) succeed(ctx context.Context, s *versions.Snapshot) bool {
 		return false
 	}
 	next, wait := w.wanted(s)
-	if next.name != "" && err != nil && w.cfg.Now().Sub(w.unasked) < Patience {
+	if !next.none() && err != nil && w.cfg.Now().Sub(w.unasked) < Patience {
 		wait = cmp.Or(wait, fmt.Sprintf("the others cannot be asked: %v", err))
 	}
-	ready := next.name != "" && wait == ""
+	ready := !next.none() && wait == ""
 	// What has just arrived is looked at once more, whole, and the others hear that
 	// we are ready; the leader, who goes last, gives them time for that.
 	if next != w.candidate || !ready {
@@ -312,7 +327,7 @@ func (w *Watch) succeed(ctx context.Context, s *versions.Snapshot) bool {
 	if !ready || w.looks < 2 || w.peers.weLead && len(w.peers.known) > 0 && w.looks < 4 {
 		w.show(next, ready, wait)
 		if wait != "" {
-			w.say("This daemon does not make way for %s yet: %s", next.name, wait)
+			w.say("This daemon does not make way for %s yet: %s", next.name(), wait)
 		}
 		return false
 	}
@@ -329,7 +344,7 @@ func (w *Watch) succeed(ctx context.Context, s *versions.Snapshot) bool {
 		return false
 	}
 	w.set(func(own *status.Version) { own.StandsAside = true })
-	w.cfg.Log.Warnf("This daemon makes way for %s: nodes in work are finished, no more are begun", next.name)
+	w.cfg.Log.Warnf("This daemon makes way for %s: nodes in work are finished, no more are begun", next.name())
 	w.cfg.Leave(ctx)
 
 	return true
@@ -349,7 +364,7 @@ func (w *Watch) still(next successor) bool {
 
 // show tells of a successor in our status.
 func (w *Watch) show(next successor, ready bool, wait string) {
-	w.set(func(own *status.Version) { own.Successor, own.Ready, own.Waits = next.name, ready, wait })
+	w.set(func(own *status.Version) { own.Successor, own.Ready, own.Waits = next.name(), ready, wait })
 }
 
 // myTurn says what keeps us from making way now; empty when we may.
@@ -379,7 +394,8 @@ func (w *Watch) claim(ctx context.Context) (wait string) {
 		wait = err.Error()
 	}
 	if wait != "" {
-		w.retry = w.cfg.Now().Add(w.peers.pause(w.cfg.Instance))
+		// Not the same for all, so that they do not meet again.
+		w.retry = w.cfg.Now().Add(rand.N(maxRetry))
 	}
 
 	return wait
@@ -392,11 +408,11 @@ func (w *Watch) record(next successor) (wait string) {
 	if next.launcher != "" {
 		errs = append(errs, w.cfg.Start.RecordLauncherLeft(next.launcher))
 	}
-	if next.name != launcherSuccessor {
-		errs = append(errs, w.cfg.Start.RecordStandAside(next.name, next.arrival))
+	if next.version != "" {
+		errs = append(errs, w.cfg.Start.RecordStandAside(next.version, next.arrival))
 	}
 	if err := errors.Join(errs...); err != nil {
-		w.say("This daemon cannot make way for %s: %v", next.name, err)
+		w.say("This daemon cannot make way for %s: %v", next.name(), err)
 		return err.Error()
 	}
 
@@ -406,6 +422,10 @@ func (w *Watch) record(next successor) (wait string) {
 // ask asks all instances, and remembers what those beside us say.
 func (w *Watch) ask(ctx context.Context) error {
 	list, err := w.cfg.AskAll(ctx)
+	if err == nil && !slices.ContainsFunc(list, func(s status.Status) bool { return s.Instance == w.cfg.Instance }) {
+		// Nor would those of others come, where the broker lets none through.
+		err = errors.New("our own answer does not come back")
+	}
 	if err != nil {
 		if w.unasked.IsZero() {
 			w.unasked = w.cfg.Now()

@@ -234,6 +234,11 @@ func TestStandAside(t *testing.T) {
 			h.deliver("v2", 2)
 			time.Sleep(Patience)
 		}, runs: "v2", left: 1},
+		{why: "answers that the broker keeps from us", do: func(h *host) {
+			h.net.locked(func() { h.net.mute = true })
+			h.deliver("v2", 2)
+		}, runs: "v1", waits: "the others cannot be asked: our own answer does not come back"},
+		{why: "a version of an odd name", do: func(h *host) { h.deliver("launcher", 2) }, runs: "launcher", left: 1},
 		{why: "another launcher", do: func(h *host) { h.replaceLauncher("second") }, runs: "v1", left: 1},
 		{why: "two more, one after the other", do: func(h *host) {
 			h.replaceLauncher("second")
