@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"os"
 	"strings"
@@ -33,8 +31,7 @@ type ownVersion struct {
 	digest   string
 	started  time.Time
 	service  *status.Service
-	// start is of the launcher; watch is nil without one.
-	start versions.Start
+	// watch is nil where no launcher started this daemon.
 	watch *ownversion.Watch
 	// stop ends the daemon; set by Run.
 	stop func()
@@ -55,14 +52,18 @@ func newOwnVersion(d *daemon) (*ownVersion, error) {
 	}
 	o.service = &status.Service{Connect: o.connect, Status: o.status, Log: d.log.Logger.WithField("component", "status")}
 
-	launched := false
-	o.start, launched = versions.StartedBy(os.Getenv)
-	o.place = place(o.start.StateDir, launched, o.instance)
+	o.place = o.instance
+	start, launched := versions.StartedBy(os.Getenv)
 	if !launched {
 		return o, nil
 	}
+	if place, err := start.Place(); err == nil {
+		o.place = place
+	} else {
+		d.log.Warnf("The launcher's state cannot be written, and this version cannot prove itself: %v", err)
+	}
 	o.watch = ownversion.New(ownversion.Config{
-		Start:     o.start,
+		Start:     start,
 		Instance:  o.instance,
 		Place:     o.place,
 		Build:     version,
@@ -87,36 +88,9 @@ func newOwnVersion(d *daemon) (*ownVersion, error) {
 		Log:   d.log.Logger.WithField("component", "version"),
 		Now:   time.Now,
 	})
-	d.metrics.WatchOwnVersion(func() metrics.OwnVersion {
-		own := o.watch.Status()
-		shown := metrics.OwnVersion{Running: own.Running, Proved: own.Proved}
-		for _, v := range own.Verdicts {
-			// A full disk or a person may have left anything in the file.
-			if versions.ValidName(v.From) || v.From == versions.ByHand {
-				shown.Verdicts = append(shown.Verdicts, metrics.OwnVerdict{
-					From: v.From, To: strings.ToValidUTF8(v.To, "?"), Outcome: strings.ToValidUTF8(v.Outcome, "?"), At: v.At,
-				})
-			}
-		}
-		return shown
-	})
+	d.metrics.WatchOwnVersion(o.shown)
 
 	return o, nil
-}
-
-// place is the id of where this daemon runs. Two on one machine have state
-// directories of their own.
-func place(stateDir string, launched bool, instance string) string {
-	if !launched {
-		return instance
-	}
-	machine, err := os.Hostname()
-	if err != nil {
-		machine = instance
-	}
-	sum := sha256.Sum256([]byte(machine + "\x00" + stateDir))
-
-	return hex.EncodeToString(sum[:6])
 }
 
 // Run answers and watches until ctx ends; stop ends the daemon.
@@ -128,6 +102,22 @@ func (o *ownVersion) Run(ctx context.Context, stop func()) {
 		tasks.Go(func() { o.watch.Run(ctx) })
 	}
 	tasks.Wait()
+}
+
+// shown is what the metrics show.
+func (o *ownVersion) shown() metrics.OwnVersion {
+	own := o.watch.Status()
+	shown := metrics.OwnVersion{Running: own.Running, Proved: own.Proved}
+	for _, v := range own.Verdicts {
+		// A full disk or a person may have left anything in the file.
+		if versions.ValidName(v.From) || v.From == versions.ByHand {
+			shown.Verdicts = append(shown.Verdicts, metrics.OwnVerdict{
+				From: v.From, To: strings.ToValidUTF8(v.To, "?"), Outcome: strings.ToValidUTF8(v.Outcome, "?"), At: v.At,
+			})
+		}
+	}
+
+	return shown
 }
 
 // leave ends the daemon between nodes.

@@ -215,6 +215,9 @@ func (cmd *versionsCommand) retire(*fisk.ParseContext) error {
 	}
 	removed, kept, err := cmd.launcher.Retire(cmd.keep)
 	if err != nil {
+		for _, name := range removed {
+			fmt.Fprintf(cmd.cli.stderr, "Removed %s\n", name)
+		}
 		return fmt.Errorf("retire: %w", err)
 	}
 	if cmd.json {

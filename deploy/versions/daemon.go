@@ -29,6 +29,21 @@ func (l Launcher) Prove(version string) error {
 // trial-blind.
 func (l Launcher) Blind() error { return l.replace(trialBlind, rand.Text()+"\n") }
 
+// Place is an id of this state directory, which one launcher has for itself. It is
+// made by the first call.
+func (l Launcher) Place() (string, error) {
+	words, err := l.words(place)
+	if err != nil {
+		return "", err
+	}
+	if len(words) > 0 && ValidName(words[0]) {
+		return words[0], nil
+	}
+	made := strings.ToLower(rand.Text()[:16])
+
+	return made, l.replace(place, made+"\n")
+}
+
 // remembered bounds what is kept of versions past.
 const remembered = 100
 

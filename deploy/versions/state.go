@@ -26,6 +26,7 @@ const (
 	launcherLeft     = "launcher-left"
 	rolledBackByPeer = "rolled-back-elsewhere"
 	released         = "released"
+	place            = "place"
 )
 
 // read returns a state file's text, empty when there is no such file.

@@ -364,3 +364,22 @@ func TestRead_errors(t *testing.T) {
 		t.Error("no error")
 	}
 }
+
+// Every daemon of one launcher has the same place, each launcher another; without
+// room there is none.
+func TestPlace(t *testing.T) {
+	one, two := newSite(t), newSite(t)
+	first, err := one.Place()
+	one.check(err)
+	again, err := one.Place()
+	one.check(err)
+	other, err := two.Place()
+	two.check(err)
+	if first != again || first == other || !ValidName(first) {
+		t.Errorf("places %q, %q and %q", first, again, other)
+	}
+	two.check(os.RemoveAll(two.StateDir))
+	if place, err := two.Place(); err == nil {
+		t.Errorf("place %q is not kept, and no error", place)
+	}
+}
