@@ -295,3 +295,20 @@ func TestSemantic(t *testing.T) {
 		}
 	}
 }
+
+// The library stops a service of which a message was lost; it is added again.
+func TestService_stopsByItself(t *testing.T) {
+	s := startServer(t)
+	own := connect(t, s)
+	run(t, own, func() Status { return sample("a") })
+	nc := connect(t, s)
+	eventually(t, "it answers", func() error { return answers(nc, "a") })
+	own.ErrorHandler()(own, &nats.Subscription{Subject: subject}, nats.ErrSlowConsumer)
+	eventually(t, "it is gone", func() error {
+		if n := own.NumSubscriptions(); n != 0 {
+			return fmt.Errorf("%d subscriptions are left", n)
+		}
+		return nil
+	})
+	eventually(t, "it answers again", func() error { return answers(nc, "a") })
+}
