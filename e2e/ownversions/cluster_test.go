@@ -130,6 +130,11 @@ func watchBoth(ctx context.Context, m *machine, tasks *sync.WaitGroup) (seen fun
 	tasks.Go(func() {
 		for ctx.Err() == nil {
 			list, err := m.status()
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(200 * time.Millisecond):
+			}
 			if err != nil {
 				continue
 			}
