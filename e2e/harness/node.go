@@ -86,6 +86,14 @@ func (n *Node) Wipe(t testing.TB) {
 	n.start(t)
 }
 
+// CutPower kills the server and starts its program again.
+func (n *Node) CutPower(t testing.TB) {
+	t.Helper()
+
+	n.Kill()
+	n.start(t)
+}
+
 // RestoreBackup puts back the program that an update replaced, as a person does
 // whose server has ended, and starts it.
 func (n *Node) RestoreBackup(t testing.TB) {

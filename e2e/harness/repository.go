@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Repository is a repository of releases on loopback, as go-updater wants it:
@@ -31,6 +32,8 @@ type Repository struct {
 type published struct {
 	Release
 	spec []byte
+	// delay is how long the program is kept back.
+	delay time.Duration
 }
 
 const (
@@ -63,13 +66,34 @@ func (r *Repository) Publish(t testing.TB, releases ...Release) {
 func (r *Repository) PublishAs(t testing.TB, version string, release Release) {
 	t.Helper()
 
-	spec, err := json.Marshal(map[string]string{"binary": programFile, "hash": release.Digest(t)})
+	r.publish(t, version, release.Digest(t), published{Release: release})
+}
+
+// PublishSlow adds a release whose program is kept back for a while.
+func (r *Repository) PublishSlow(t testing.TB, release Release, delay time.Duration) {
+	t.Helper()
+
+	r.publish(t, release.Version, release.Digest(t), published{Release: release, delay: delay})
+}
+
+// PublishSpoilt adds a release with the digest of another one.
+func (r *Repository) PublishSpoilt(t testing.TB, release, other Release) {
+	t.Helper()
+
+	r.publish(t, release.Version, other.Digest(t), published{Release: release})
+}
+
+func (r *Repository) publish(t testing.TB, version, digest string, p published) {
+	t.Helper()
+
+	spec, err := json.Marshal(map[string]string{"binary": programFile, "hash": digest})
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.spec = spec
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.releases[version] = published{release, spec}
+	r.releases[version] = p
 }
 
 // Fetches are the paths that a server asks for to take a release, in order.
@@ -109,6 +133,13 @@ func (r *Repository) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case path.Base(req.URL.Path) == specFile:
 		_, _ = w.Write(found.spec)
 	default:
+		timer := time.NewTimer(found.delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-req.Context().Done():
+			return
+		}
 		program, err := found.openCompressed()
 		if err != nil {
 			http.Error(w, fmt.Sprint(err), http.StatusInternalServerError)

@@ -14,14 +14,14 @@ import (
 	"github.com/choria-provisioner/provisioner/version/ledger"
 )
 
-// shortTrial and releaseTimeout are the daemon's bounds, in the shortest form that
-// a busy machine keeps. What a node may take to be found, updated and configured
+// shortTrial and shortTimeout are the daemon's bounds, as short as a busy machine
+// keeps them. What a node may take to be found, updated and configured
 // lies within updateLimit, to be given up for dark within darkLimit.
 const (
-	shortTrial     = 45 * time.Second
-	releaseTimeout = 20 * time.Second
-	updateLimit    = 60 * time.Second
-	darkLimit      = updateLimit + ledger.RestartSettles + shortTrial
+	shortTrial   = 45 * time.Second
+	shortTimeout = 20 * time.Second
+	updateLimit  = 60 * time.Second
+	darkLimit    = updateLimit + ledger.RestartSettles + shortTrial
 )
 
 // site is a network with a repository and a daemon.
@@ -33,7 +33,8 @@ type site struct {
 	// decider is the helper, nil where there is another one.
 	decider  *harness.Decider
 	stateDir string
-	trial    time.Duration
+	// trial and releaseTimeout are the daemon's settings of these names.
+	trial, releaseTimeout time.Duration
 	// linked are two programs that were really linked with their versions; all
 	// others are made of the first.
 	linked [2]harness.Release
@@ -44,12 +45,13 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 
 	return &site{
-		bin:        harness.Build(t),
-		broker:     harness.StartBroker(t, simfleet.Insecure),
-		repository: harness.StartRepository(t),
-		stateDir:   t.TempDir(),
-		trial:      shortTrial,
-		linked:     [2]harness.Release{harness.LinkRelease(t, "1.0.0"), harness.LinkRelease(t, "2.0.0")},
+		bin:            harness.Build(t),
+		broker:         harness.StartBroker(t, simfleet.Insecure),
+		repository:     harness.StartRepository(t),
+		stateDir:       t.TempDir(),
+		trial:          shortTrial,
+		releaseTimeout: shortTimeout,
+		linked:         [2]harness.Release{harness.LinkRelease(t, "1.0.0"), harness.LinkRelease(t, "2.0.0")},
 	}
 }
 
@@ -68,7 +70,7 @@ func (s *site) startDaemon(t *testing.T, helper any) {
 			"features":            map[string]bool{"jwt": true, "upgrades": true},
 			"upgrades_repository": s.repository.URL,
 			"upgrades_optional":   true,
-			"versions":            map[string]string{"trial": s.trial.String(), "release_timeout": releaseTimeout.String()},
+			"versions":            map[string]string{"trial": s.trial.String(), "release_timeout": s.releaseTimeout.String()},
 			"helper":              helper,
 		},
 	})
