@@ -74,8 +74,7 @@ func (n *Node) start(t testing.TB) {
 		"--identity", n.Identity)
 }
 
-// Wipe kills the server and starts its program again, without the configuration
-// that it had.
+// Wipe is CutPower that costs the server its configuration.
 func (n *Node) Wipe(t testing.TB) {
 	t.Helper()
 

@@ -98,13 +98,9 @@ func (r *Repository) publish(t testing.TB, version, digest string, p published) 
 
 // Fetches are the paths that a server asks for to take a release, in order.
 func Fetches(version string) []string {
-	return []string{specPath(version), releasePath(version, programFile)}
-}
+	dir := path.Join("/", version, runtime.GOOS, runtime.GOARCH)
 
-func specPath(version string) string { return releasePath(version, specFile) }
-
-func releasePath(version, file string) string {
-	return path.Join("/", version, runtime.GOOS, runtime.GOARCH, file)
+	return []string{path.Join(dir, specFile), path.Join(dir, programFile)}
 }
 
 // Requests are the paths that were asked for so far, in order.

@@ -26,11 +26,17 @@ import (
 	"github.com/choria-provisioner/provisioner/internal/simfleet"
 )
 
+// One node, one after the other beside TestReleases.
+func TestOneNode(t *testing.T) {
+	t.Parallel()
+	t.Run("by hand", testByHand)
+	t.Run("exec helper", testExecHelper)
+}
+
 // What the tests of the daemon stand on, without it: a real server takes an
 // update from our repository when a person asks it to, and refuses one that is
 // not there.
-func TestUpdateByHand(t *testing.T) {
-	t.Parallel()
+func testByHand(t *testing.T) {
 	v1, v2 := harness.LinkRelease(t, "1.0.0"), harness.LinkRelease(t, "2.0.0")
 	broken := v2.As(t, "3.0.0", trailer.CrashAtStart)
 	repository := harness.StartRepository(t)

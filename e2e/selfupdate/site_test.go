@@ -15,8 +15,8 @@ import (
 )
 
 // shortTrial and shortTimeout are the daemon's bounds, as short as a busy machine
-// keeps them. What a node may take to be found, updated and configured
-// lies within updateLimit, to be given up for dark within darkLimit.
+// keeps them. What a node may take to be found, updated and configured lies within
+// updateLimit, to be given up for dark within darkLimit.
 const (
 	shortTrial   = 45 * time.Second
 	shortTimeout = 20 * time.Second
@@ -128,8 +128,7 @@ func (s *site) expectInFleet(t *testing.T, node *harness.Node, starts ...harness
 		return harness.Connections(s.broker, node, accounts...)
 	})
 	node.ExpectStarts(t, starts...)
-	settings := harness.InsecureConfiguration(s.broker)
-	node.ExpectConfiguration(t, settings)
+	node.ExpectConfiguration(t, harness.InsecureConfiguration(s.broker))
 }
 
 // waiting and inFleet are starts of a server.
