@@ -1631,8 +1631,9 @@ type Upgrade struct {
 	Version string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
 	// There is no way back from this version: the host never rolls it back.
 	NotReversible bool `protobuf:"varint,2,opt,name=not_reversible,json=notReversible,proto3" json:"not_reversible,omitempty"`
-	// How long, after its restart, the node must be seen healthy; unset takes
-	// the host's trial.
+	// How long after its restart the node must not come back to provisioning
+	// before being seen in the fleet proves the version; unset: to be seen is
+	// enough.
 	MinHealthy    *durationpb.Duration `protobuf:"bytes,3,opt,name=min_healthy,json=minHealthy,proto3" json:"min_healthy,omitempty"`
 	Reason        string               `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
