@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -26,6 +27,9 @@ var daemon, tools string
 func TestMain(m *testing.M) {
 	flag.Parse()
 	_ = flag.Set("test.parallel", "24")
+	// A signal that is ignored when the tests start, as under nohup, would be
+	// ignored by every shell: one that is listened for is at its default there.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	os.Exit(run(m))
 }
 
