@@ -24,8 +24,14 @@ type Ledger interface {
 	Candidates() []ledger.Candidate
 }
 
-// recordLimit bounds a write that has to be made although the pass has ended.
-const recordLimit = 5 * time.Second
+const (
+	// recordLimit bounds a write that has to be made although the pass has ended.
+	recordLimit = 5 * time.Second
+	// maxVersion is the longest version, in bytes, that is remembered of a node. A
+	// record holds what a node shows many times over, and any waiting node could
+	// fill the disk; what can be sent has 128 bytes at most.
+	maxVersion = 256
+)
 
 // awaitUpdateLock asks a node that may be updating itself a question that it
 // answers behind its update lock, whatever the answer is.
@@ -48,6 +54,9 @@ func (h *Host) awaitUpdateLock(ctx context.Context, n *node) error {
 // settle tells the ledger what the node shows. done is true when the pass ends
 // with what that comes to.
 func (h *Host) settle(ctx context.Context, n *node) (outcome Outcome, done bool, err error) {
+	if len(n.version) > maxVersion {
+		return Outcome{}, false, fmt.Errorf("%s: the node's version has %d bytes, more than the %d that are remembered", ActionInventory, len(n.version), maxVersion)
+	}
 	res, err := h.cfg.Ledger.Apply(ctx, h.identity, ledger.Inventory{Version: n.version, LockFree: n.lockFree})
 	if err != nil {
 		return Outcome{}, false, err

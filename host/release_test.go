@@ -524,3 +524,20 @@ func TestGuardMetrics(t *testing.T) {
 		t.Errorf("series of no guard: %v", known)
 	}
 }
+
+// A record holds what a node shows many times over: a waiting node that shows
+// megabytes may not write them there.
+func TestLongVersionIsNotRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSetup(t, Features{Upgrades: true})
+		s.plugin(always(upgradeTo("0.31.0")))
+		s.node.inventory["version"] = strings.Repeat("9", 900_000)
+		_, err := s.provision(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "the node's version has 900000 bytes") {
+			t.Errorf("error %v", err)
+		}
+		if rec := s.ledger.record(t); rec.State != ledger.Unknown {
+			t.Errorf("the record is %s", rec.State)
+		}
+	})
+}

@@ -364,7 +364,7 @@ func (s *step) seenInMain(ev SeenInMain) {
 		// A node that went dark and lives with another version, changed by
 		// others; before that it is a twin's, or older than the update.
 		if s.rec.State == Dark {
-			s.abandon(fmt.Sprintf("seen in the main account with %s", ev.Version))
+			s.abandon(fmt.Sprintf("seen in the main account with %s", clip(ev.Version)))
 		}
 
 		return

@@ -346,6 +346,12 @@ func TestBesideTheTable(t *testing.T) {
 		{"a dark node that lives with another version: inconclusive", func(t *testing.T) {
 			dark(t).apply(ledger.SeenInMain{Version: "1.5"}).wants(ledger.Idle, ledger.NextContinue).wantsVerdicts("inconclusive 2.0")
 		}},
+		{"what the main account says fills no record", func(t *testing.T) {
+			n := dark(t).apply(ledger.SeenInMain{Version: strings.Repeat("9", 900_000)}).wants(ledger.Idle, ledger.NextContinue)
+			if data, err := ledger.Encode(n.rec); err != nil || len(data) > 10_000 {
+				t.Errorf("%d bytes, %v", len(data), err)
+			}
+		}},
 		{"configured by others: proved by what is seen", func(t *testing.T) {
 			swapped(t).apply(ledger.SeenInMain{Version: "2.0"}).wantsGood("2.0", ledger.Proved)
 		}},
