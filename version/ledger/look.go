@@ -104,8 +104,8 @@ func (s *step) settle(ev Inventory) {
 		s.leave(time.Duration(t.FreeAt.Add(RestartSettles) - s.env.Observed))
 	case t.Resent && !t.Orphaned, t.Unanswered >= sendLimit:
 		s.hold(HeldUnsettled, OutcomeInconclusive, fmt.Sprintf("was sent %s %d times and still runs %s", t.Version, t.Unanswered, ev.Version))
-	case !s.env.Policy.maySend():
-		s.saw(ev.Version, "still runs %s; not sent again, upgrades are off", ev.Version)
+	case s.forbidden(t.Version) != "":
+		s.saw(ev.Version, "still runs %s; not sent again: %s", ev.Version, s.forbidden(t.Version))
 		s.notChanged()
 	case t.Orphaned:
 		s.send("was not taken, and may never have left the leader that died; sent again")
@@ -170,7 +170,7 @@ func (s *step) stillConvicted(v string) {
 		s.arrive(v)
 	case !version.Same(v, t.From):
 		s.strayed(v)
-	case s.rec.Retry != nil && s.env.Observed < s.rec.Retry.NotBefore, !s.env.Policy.maySend():
+	case s.rec.Retry != nil && s.env.Observed < s.rec.Retry.NotBefore, s.forbidden(t.Version) != "":
 		s.next = NextDefer
 	default:
 		s.send("rollback tried again")

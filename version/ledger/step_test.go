@@ -346,6 +346,29 @@ func TestBesideTheTable(t *testing.T) {
 		{"a dark node that lives with another version: inconclusive", func(t *testing.T) {
 			dark(t).apply(ledger.SeenInMain{Version: "1.5"}).wants(ledger.Idle, ledger.NextContinue).wantsVerdicts("inconclusive 2.0")
 		}},
+		{"not sent once more what was quarantined since", func(t *testing.T) {
+			n := verify(t)
+			n.env.Fleet = fleet{"2.0": {Quarantined: true}}
+			n.settle().wants(ledger.Idle, ledger.NextContinue).wantsSends("2.0")
+		}},
+		{"not sent once more past a pin that was set since", func(t *testing.T) {
+			verify(t).apply(ledger.SetPin{Version: "1.0", Why: "stay"}).settle().wants(ledger.Idle, ledger.NextContinue).wantsSends("2.0")
+		}},
+		{"not sent once more what a record that came from elsewhere names", func(t *testing.T) {
+			n := verify(t)
+			n.rec.Trial.Version = "2.0/../../other"
+			n.settle().wants(ledger.Idle, ledger.NextContinue).wantsSends("2.0")
+		}},
+		{"an owed rollback waits for a pin that was set since, and goes on without", func(t *testing.T) {
+			n := convicted(t).apply(ledger.SetPin{Version: "2.0", Why: "I look at it"}).after(time.Hour).
+				apply(ledger.Inventory{Version: "2.0", LockFree: true}).wants(ledger.Convicted, ledger.NextDefer).wantsSends("2.0", "1.0")
+			n.apply(ledger.Unpin{}).apply(ledger.Inventory{Version: "2.0", LockFree: true}).wantsSends("2.0", "1.0", "1.0")
+		}},
+		{"an owed rollback waits while its version is quarantined", func(t *testing.T) {
+			n := convicted(t).after(time.Hour)
+			n.env.Fleet = fleet{"1.0": {Quarantined: true}}
+			n.apply(ledger.Inventory{Version: "2.0", LockFree: true}).wants(ledger.Convicted, ledger.NextDefer).wantsSends("2.0", "1.0")
+		}},
 		{"what the main account says fills no record", func(t *testing.T) {
 			n := dark(t).apply(ledger.SeenInMain{Version: strings.Repeat("9", 900_000)}).wants(ledger.Idle, ledger.NextContinue)
 			if data, err := ledger.Encode(n.rec); err != nil || len(data) > 10_000 {

@@ -34,18 +34,27 @@ func (s *step) obstacle(t *Change) string {
 		return fmt.Sprintf("%s is the version known as good", t.Version)
 	case s.rec.IsBarred(good.Version):
 		return fmt.Sprintf("%s is barred", good.Version)
-	case !version.Valid(good.Version):
-		return fmt.Sprintf("%q may not be sent", clip(good.Version))
 	case s.rec.left(t.Version) != nil:
 		return fmt.Sprintf("%s was left once before", t.Version)
 	case s.rec.noWayBack(t.Version, good.Version) != "":
 		return fmt.Sprintf("there is no way back from %s", s.rec.noWayBack(t.Version, good.Version))
-	case s.rec.Pin != nil && !version.Same(s.rec.Pin.Version, good.Version):
+	default:
+		return s.forbidden(good.Version)
+	}
+}
+
+// forbidden is why a version may not be sent to the node now, or empty: what a
+// person, the settings or the fleet say may have changed since it was chosen.
+func (s *step) forbidden(v string) string {
+	switch {
+	case !version.Valid(v):
+		return fmt.Sprintf("%q may not be sent", clip(v))
+	case s.rec.Pin != nil && !version.Same(s.rec.Pin.Version, v):
 		return fmt.Sprintf("the node is pinned to %s", s.rec.Pin.Version)
 	case !s.env.Policy.maySend():
 		return "upgrades are off, or there is no repository"
 	default:
-		return quarantined(s.env, good.Version)
+		return quarantined(s.env, v)
 	}
 }
 
