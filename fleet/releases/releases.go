@@ -13,6 +13,7 @@ import (
 	"github.com/choria-io/go-choria/backoff"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 
 	"github.com/choria-provisioner/provisioner/metrics"
 	"github.com/choria-provisioner/provisioner/version/ledger"
@@ -29,6 +30,9 @@ const (
 	hintsAtOnce = 64
 	// farewell bounds the last write.
 	farewell = 2 * time.Second
+	// failurePause lies between two lines about what could not be recorded: while
+	// the disk is full that is every node whose bound has passed, in every look.
+	failurePause = 10 * time.Second
 )
 
 // Store is where records and counters are kept.
@@ -62,11 +66,13 @@ type Releases struct {
 	// session ends with the leadership; nil before the first.
 	session atomic.Pointer[context.Context]
 	hints   chan struct{}
+	// unrecorded paces what is said of hints that could not be recorded.
+	unrecorded rate.Sometimes
 }
 
 // New reads the ledger.
 func New(ctx context.Context, cfg Config) (*Releases, error) {
-	r := &Releases{cfg: cfg, index: ledger.NewIndex(cfg.QuarantineAfter), hints: make(chan struct{}, hintsAtOnce)}
+	r := &Releases{cfg: cfg, index: ledger.NewIndex(cfg.QuarantineAfter), hints: make(chan struct{}, hintsAtOnce), unrecorded: rate.Sometimes{Interval: failurePause}}
 	observed, err := cfg.Store.Observed(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading the ledger: %w", err)
@@ -180,13 +186,20 @@ func (r *Releases) save(ctx context.Context) {
 	}
 }
 
-// tick sees to the nodes whose bound has passed.
+// tick sees to the nodes whose bound has passed. Where as many cannot be recorded
+// as are tried at once, the others are left for the next look.
 func (r *Releases) tick(ctx context.Context) {
 	var ticks errgroup.Group
 	ticks.SetLimit(hintsAtOnce)
+	var failed atomic.Int64
 	for _, identity := range r.index.Due(r.clock.Observed()) {
+		if failed.Load() >= hintsAtOnce {
+			break
+		}
 		ticks.Go(func() error {
-			r.hint(ctx, identity, ledger.Tick{})
+			if r.hint(ctx, identity, ledger.Tick{}) != nil {
+				failed.Add(1)
+			}
 			return nil
 		})
 	}
@@ -266,7 +279,7 @@ func (r *Releases) SeenInMain(identity, version string) {
 	}
 	go func() {
 		defer func() { <-r.hints }()
-		r.hint(*session, identity, ledger.SeenInMain{Version: version})
+		_ = r.hint(*session, identity, ledger.SeenInMain{Version: version})
 	}()
 }
 
@@ -283,13 +296,18 @@ func (r *Releases) try(identity string, ev ledger.Event) {
 	}
 	go func() {
 		defer func() { <-r.hints }()
-		r.hint(*session, identity, ev)
+		_ = r.hint(*session, identity, ev)
 	}()
 }
 
-// hint applies what nobody waits for.
-func (r *Releases) hint(ctx context.Context, identity string, ev ledger.Event) {
-	if _, err := r.Apply(ctx, identity, ev); err != nil && ctx.Err() == nil {
-		r.cfg.Log.WithField("identity", identity).Errorf("Could not record a %T: %v", ev, err)
+// hint applies what nobody waits for, and says so when that fails.
+func (r *Releases) hint(ctx context.Context, identity string, ev ledger.Event) error {
+	_, err := r.Apply(ctx, identity, ev)
+	if err != nil && ctx.Err() == nil {
+		r.unrecorded.Do(func() {
+			r.cfg.Log.WithField("identity", identity).Errorf("Could not record a %T, others like it are only counted for %v (metric ledger_errors_total): %v", ev, failurePause, err)
+		})
 	}
+
+	return err
 }

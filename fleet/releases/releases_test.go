@@ -1,10 +1,11 @@
 package releases_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"io"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,12 +30,38 @@ type site struct {
 	mu        sync.Mutex
 	listening bool
 	verdicts  []ledger.Verdict
+	log       bytes.Buffer
 }
 
-// failingStore refuses to begin as often as it is told.
+// Write takes the log.
+func (s *site) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.log.Write(p)
+}
+
+func (s *site) logged() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.log.String()
+}
+
+// failingStore refuses to begin as often as it is told, and to write while it is
+// full.
 type failingStore struct {
 	*memstore.Store
 	refusals int
+	full     atomic.Bool
+}
+
+func (s *failingStore) CompareAndSwap(ctx context.Context, rec ledger.Record) (uint64, error) {
+	if s.full.Load() {
+		return 0, errors.New("disk full")
+	}
+
+	return s.Store.CompareAndSwap(ctx, rec)
 }
 
 func (s *failingStore) BeginEpoch(ctx context.Context) (uint64, error) {
@@ -48,9 +75,9 @@ func (s *failingStore) BeginEpoch(ctx context.Context) (uint64, error) {
 
 func newSite(t *testing.T, memory *memstore.Memory, refusals int) *site {
 	t.Helper()
-	s := &site{store: &failingStore{memstore.Open(memory), refusals}, metrics: metrics.New(""), listening: true, ended: make(chan struct{})}
+	s := &site{store: &failingStore{Store: memstore.Open(memory), refusals: refusals}, metrics: metrics.New(""), listening: true, ended: make(chan struct{})}
 	log := logrus.New()
-	log.SetOutput(io.Discard)
+	log.SetOutput(s)
 	var err error
 	s.Releases, err = releases.New(t.Context(), releases.Config{
 		Store:  s.store,

@@ -1,0 +1,49 @@
+package releases_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/choria-provisioner/provisioner/version/ledger"
+	"github.com/choria-provisioner/provisioner/version/ledger/memstore"
+)
+
+// With the disk full, all nodes whose bound has passed fail in every look: that
+// may neither fill the log, which may be on that disk, nor take the processor.
+func TestFullDiskIsSaidInBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, &memstore.Memory{}, 0)
+		defer func() { s.stop() }()
+		const nodes = 300
+		for i := range nodes {
+			for _, ev := range []ledger.Event{
+				ledger.Inventory{Version: "1.0"},
+				ledger.Decision{Direction: ledger.Upgrade, Version: "2.0", Current: "1.0", Upgradable: true, AttemptID: "a"},
+				ledger.Reply{AttemptID: "a", Result: ledger.ReplyOK},
+			} {
+				if _, err := s.Apply(t.Context(), fmt.Sprint(i), ev); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		time.Sleep(9 * time.Minute)
+
+		s.store.full.Store(true)
+		time.Sleep(2 * time.Minute)
+		if lines := strings.Count(s.logged(), "Could not record"); lines < 2 || lines > 13 {
+			t.Errorf("%d lines", lines)
+		}
+		if tries := s.gauge(t, "ledger_errors_total"); tries > 130*120 {
+			t.Errorf("%v tries to record what cannot be", tries)
+		}
+
+		s.store.full.Store(false)
+		time.Sleep(5 * time.Second)
+		if dark := s.gauge(t, "dark_nodes"); dark != nodes {
+			t.Errorf("%v nodes are dark", dark)
+		}
+	})
+}
