@@ -47,3 +47,41 @@ func TestFullDiskIsSaidInBounds(t *testing.T) {
 		}
 	})
 }
+
+// The disk is full when the reply to an update comes. Nothing may be made of the
+// node without it: a broken one would be sent the update again, over its only
+// backup.
+func TestReplyOutlivesAFullDisk(t *testing.T) {
+	for _, tc := range []struct {
+		reply ledger.ReplyResult
+		why   ledger.HoldReason
+	}{
+		{ledger.ReplyBroken, ledger.HeldBroken},
+		{ledger.ReplyOK, ledger.HeldExecFailed},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t, &memstore.Memory{}, 0)
+			defer func() { s.stop() }()
+			s.apply(t, ledger.Inventory{Version: "1.0"})
+			s.apply(t, ledger.Decision{Direction: ledger.Upgrade, Version: "2.0", Current: "1.0", Upgradable: true, AttemptID: "a"})
+			s.store.full.Store(true)
+			if _, err := s.Apply(t.Context(), crashNode, ledger.Reply{AttemptID: "a", Result: tc.reply}); err == nil {
+				t.Fatal("it was recorded on a full disk")
+			}
+			if _, err := s.Apply(t.Context(), crashNode, ledger.Inventory{Version: "1.0", LockFree: true}); err == nil {
+				t.Fatal("the node goes on without its reply")
+			}
+
+			s.store.full.Store(false)
+			for range 60 {
+				if res := s.apply(t, ledger.Inventory{Version: "1.0", LockFree: true}); res.Next == ledger.NextSend {
+					t.Fatalf("the update is sent again after the reply %s", tc.reply)
+				}
+				time.Sleep(time.Minute)
+			}
+			if rec, err := s.store.Get(t.Context(), crashNode); err != nil || rec.Hold == nil || rec.Hold.Reason != tc.why {
+				t.Errorf("%s: %+v, %v", tc.reply, rec.Hold, err)
+			}
+		})
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -68,6 +69,9 @@ type Releases struct {
 	hints   chan struct{}
 	// unrecorded paces what is said of hints that could not be recorded.
 	unrecorded rate.Sometimes
+	// owed are the replies to updates that could not be recorded, by identity. No
+	// more are lost than with the process.
+	owed sync.Map
 }
 
 // New reads the ledger.
@@ -214,8 +218,27 @@ func (r *Releases) setGauges() {
 	m.QuarantinedVersions.Set(float64(r.index.Quarantined()))
 }
 
-// Apply implements host.Ledger.
+// Apply implements host.Ledger. A reply to an update that cannot be recorded is
+// before the node's next event is: without it one that took the update, or was
+// broken by it, would be sent it again.
 func (r *Releases) Apply(ctx context.Context, identity string, ev ledger.Event) (ledger.Result, error) {
+	if reply, owes := r.owed.Load(identity); owes {
+		if _, err := r.apply(ctx, identity, reply.(ledger.Reply)); err != nil {
+			return ledger.Result{Next: ledger.NextLeave}, err
+		}
+		r.owed.CompareAndDelete(identity, reply)
+	}
+
+	res, err := r.apply(ctx, identity, ev)
+	if reply, ok := ev.(ledger.Reply); ok && err != nil {
+		r.owed.Store(identity, reply)
+	}
+
+	return res, err
+}
+
+// apply applies an event and sees to its alerts and verdicts.
+func (r *Releases) apply(ctx context.Context, identity string, ev ledger.Event) (ledger.Result, error) {
 	res, err := r.keeper.Apply(ctx, identity, ev)
 	if err != nil {
 		if ctx.Err() == nil && !errors.Is(err, ledger.ErrStaleEpoch) {
