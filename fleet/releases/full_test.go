@@ -85,3 +85,40 @@ func TestReplyOutlivesAFullDisk(t *testing.T) {
 		})
 	}
 }
+
+// A node that comes back while nothing can be recorded did come back: it may not
+// go dark as soon as the disk has room, and put its version in quarantine.
+func TestNoTimePassesOnAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, &memstore.Memory{}, 0)
+		defer func() { s.stop() }()
+		s.sent(t)
+		s.store.full.Store(true)
+		for range 60 {
+			time.Sleep(time.Minute)
+			if _, err := s.Apply(t.Context(), crashNode, ledger.Inventory{Version: "2.0"}); err == nil {
+				t.Fatal("it was recorded on a full disk")
+			}
+		}
+
+		s.store.full.Store(false)
+		time.Sleep(time.Minute)
+		if s.State(crashNode) != ledger.Swapped || s.gauge(t, "quarantined_versions") != 0 {
+			t.Errorf("%s, %v versions in quarantine", s.State(crashNode), s.gauge(t, "quarantined_versions"))
+		}
+		if res := s.apply(t, ledger.Inventory{Version: "2.0"}); res.Record.State != ledger.Arrived {
+			t.Errorf("%s", res.Record.State)
+		}
+
+		// Nothing more is tried, and time goes on.
+		s.store.full.Store(true)
+		if _, err := s.Apply(t.Context(), crashNode, ledger.Configured{}); err == nil {
+			t.Fatal("it was recorded on a full disk")
+		}
+		s.store.full.Store(false)
+		time.Sleep(16 * time.Minute)
+		if state := s.State(crashNode); state != ledger.Idle {
+			t.Errorf("%s after its bound", state)
+		}
+	})
+}

@@ -34,6 +34,9 @@ const (
 	// failurePause lies between two lines about what could not be recorded: while
 	// the disk is full that is every node whose bound has passed, in every look.
 	failurePause = 10 * time.Second
+	// failureLasts is how long the ledger counts as one that cannot be written when
+	// nothing more was tried: some discovery intervals.
+	failureLasts = 5 * time.Minute
 )
 
 // Store is where records and counters are kept.
@@ -69,6 +72,8 @@ type Releases struct {
 	hints   chan struct{}
 	// unrecorded paces what is said of hints that could not be recorded.
 	unrecorded rate.Sometimes
+	// failed is when the ledger could not be written, nil when it can be.
+	failed atomic.Pointer[time.Time]
 	// owed are the replies to updates that could not be recorded, by identity. No
 	// more are lost than with the process.
 	owed sync.Map
@@ -163,7 +168,7 @@ func (r *Releases) Run(ctx context.Context) {
 			r.save(ctx)
 		case <-look.C:
 			leads := r.leads()
-			r.clock.Listen(leads && r.cfg.Listening())
+			r.clock.Listen(leads && r.cfg.Listening() && r.remembers())
 			if leads {
 				r.tick(ctx)
 			}
@@ -176,6 +181,14 @@ func (r *Releases) leads() bool {
 	session := r.session.Load()
 
 	return session != nil && (*session).Err() == nil
+}
+
+// remembers tells whether what is seen can be recorded, as far as is known. A node
+// that comes back while it cannot be would be judged as one that did not.
+func (r *Releases) remembers() bool {
+	failed := r.failed.Load()
+
+	return failed == nil || time.Since(*failed) >= failureLasts
 }
 
 // save keeps the observed time; nothing is counted while another leads.
@@ -240,9 +253,14 @@ func (r *Releases) Apply(ctx context.Context, identity string, ev ledger.Event) 
 // apply applies an event and sees to its alerts and verdicts.
 func (r *Releases) apply(ctx context.Context, identity string, ev ledger.Event) (ledger.Result, error) {
 	res, err := r.keeper.Apply(ctx, identity, ev)
-	if err != nil {
-		if ctx.Err() == nil && !errors.Is(err, ledger.ErrStaleEpoch) {
+	switch {
+	case err == nil && res.Changed:
+		r.failed.Store(nil)
+	case err != nil:
+		if !errors.Is(err, context.Canceled) && !errors.Is(err, ledger.ErrStaleEpoch) {
 			r.cfg.Metrics.LedgerErrors.Inc()
+			now := time.Now()
+			r.failed.Store(&now)
 		}
 		return res, fmt.Errorf("ledger: %w", err)
 	}
