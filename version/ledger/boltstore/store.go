@@ -70,13 +70,31 @@ func Open(dir string) (*Store, error) {
 	case err != nil:
 		return nil, fmt.Errorf("ledger %s: %w: if the file is damaged, put it aside and start without memory, or restore it", path, err)
 	}
-	if err := s.update(createBuckets); err != nil {
+	err = s.view(s.whole)
+	if err == nil {
+		err = s.update(createBuckets)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("ledger %s: %w", path, err), s.db.Close())
 	}
 	s.close = sync.OnceValue(s.shut)
 	go s.write()
 
 	return s, nil
+}
+
+// whole tells when pages at the end of the file are gone. Others would be found
+// one by one, when somebody asks for what stood there.
+func (s *Store) whole(tx *bolt.Tx) error {
+	info, err := os.Stat(s.path)
+	if err != nil {
+		return err
+	}
+	if info.Size() < tx.Size() {
+		return fmt.Errorf("the file is cut short, it has %d bytes of %d: put it aside and start without memory, or restore it", info.Size(), tx.Size())
+	}
+
+	return nil
 }
 
 // The buckets of the file.

@@ -125,3 +125,52 @@ func TestDamagedFileIsAnError(t *testing.T) {
 		})
 	}
 }
+
+// Wherever the file was cut, that is an error at start, and no fault of the
+// process, unless all records are there.
+func TestFileThatIsCutShort(t *testing.T) {
+	const count = 300
+	dir := t.TempDir()
+	s := open(t, dir)
+	for i := range count {
+		if _, err := s.CompareAndSwap(t.Context(), storetest.Record(fmt.Sprintf("node%d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, boltstore.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	refused := 0
+	for size := os.Getpagesize(); size < len(data); size += os.Getpagesize() {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, boltstore.FileName), data[:size], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := boltstore.Open(dir)
+		if err != nil {
+			refused++
+			continue
+		}
+		read := 0
+		for _, err := range s.List(t.Context()) {
+			if err != nil {
+				t.Errorf("%d of %d bytes: %v", size, len(data), err)
+			}
+			read++
+		}
+		if read != count {
+			t.Errorf("%d of %d bytes: %d records", size, len(data), read)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if refused == 0 {
+		t.Error("every file was taken")
+	}
+}

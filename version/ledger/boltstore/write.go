@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
@@ -123,8 +124,10 @@ func closed(err error) error {
 	return err
 }
 
-// unpanic makes an error of a panic: that is how bbolt finds a damaged page.
+// unpanic makes an error of a panic: that is how bbolt finds a damaged page, and
+// one that is gone. To read behind the end of a file that is mapped is a fault.
 func unpanic(fn func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the file is damaged: %v", p)
