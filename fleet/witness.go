@@ -22,6 +22,10 @@ const (
 	witnessMemory = 10 * time.Second
 	// witnessLimit is how many events may wait; what is more is passed over.
 	witnessLimit = 20_000
+	// heardLimit is how many digests are remembered, twice. Whoever waits may
+	// publish hundreds of thousands a second; honest nodes that wait publish none of
+	// these.
+	heardLimit = 100_000
 )
 
 // Witness tells what nodes of the main account say of themselves from what
@@ -30,8 +34,10 @@ const (
 // Server.setupAccounts), and whoever waits may publish any. It hears the provisioning
 // account; what is heard there too comes from there.
 type Witness struct {
-	log  *logrus.Entry
-	said rate.Sometimes
+	log *logrus.Entry
+	// said and unsure pace what is said of events that are not believed.
+	said   rate.Sometimes
+	unsure rate.Sometimes
 
 	mu sync.Mutex
 	// since is when it began to hear without a gap; zero while it hears nothing.
@@ -42,12 +48,15 @@ type Witness struct {
 	// heard are the digests of now and of the time before turned.
 	heard, before map[[sha256.Size]byte]bool
 	turned        time.Time
-	waiting       int
+	// forgotten is until when what is heard may be one whose double was forgotten
+	// too early.
+	forgotten time.Time
+	waiting   int
 }
 
 // NewWitness returns a witness that hears nothing before Run.
 func NewWitness(log *logrus.Entry) *Witness {
-	return &Witness{log: log, said: rate.Sometimes{Interval: ignoredPause}, dropped: func() int { return 0 }}
+	return &Witness{log: log, said: rate.Sometimes{Interval: ignoredPause}, unsure: rate.Sometimes{Interval: ignoredPause}, dropped: func() int { return 0 }}
 }
 
 // Run hears the events of component in the provisioning account, over whichever
@@ -105,6 +114,10 @@ func (w *Witness) hear(digest [sha256.Size]byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
+	if len(w.heard) >= heardLimit {
+		w.before, w.heard = nil, nil
+		w.forgotten = time.Now().Add(witnessMemory)
+	}
 	if w.heard == nil || time.Since(w.turned) > witnessMemory {
 		w.before, w.heard, w.turned = w.heard, map[[sha256.Size]byte]bool{}, time.Now()
 	}
@@ -144,8 +157,10 @@ func (w *Witness) doubts(e Event, arrived time.Time) bool {
 			w.log.WithField("identity", e.Identity).Errorf("A waiting node publishes that this one runs version %q in the fleet; that is not believed", e.Version)
 		})
 		return true
-	case w.since.IsZero(), w.since.After(arrived):
-		w.log.WithField("identity", e.Identity).Infof("The node says that it runs version %q in the fleet, which cannot be told from a forged event now; its next one counts", e.Version)
+	case w.since.IsZero(), w.since.After(arrived), arrived.Before(w.forgotten):
+		w.unsure.Do(func() {
+			w.log.WithField("identity", e.Identity).Infof("The node says that it runs version %q in the fleet, which cannot be told from a forged event now, as others cannot; its next one counts", e.Version)
+		})
 		return true
 	default:
 		return false

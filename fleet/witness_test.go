@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"io"
 	"sync/atomic"
 	"testing"
@@ -33,6 +34,9 @@ func TestWitness(t *testing.T) {
 		"stopped listening":     {after: (*Witness).deaf},
 		"listened anew":         {after: func(w *Witness) { w.deaf(); w.listen(count) }},
 		"lost a message":        {after: func(*Witness) { dropped.Add(1) }},
+		"forged before a flood": {before: func(w *Witness) { w.hear(event.Digest); flood(w) }},
+		"forged, then a flood":  {after: func(w *Witness) { w.hear(event.Digest); flood(w) }},
+		"a flood long before":   {before: func(w *Witness) { flood(w); time.Sleep(time.Minute) }, believed: true},
 		"lost one long before":  {before: func(w *Witness) { dropped.Add(1); w.Believe(event, func(Event) {}); time.Sleep(time.Minute) }, believed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -80,6 +84,10 @@ func TestWitnessForgets(t *testing.T) {
 		if n, _ := size(); n > 25 {
 			t.Errorf("%d are remembered", n)
 		}
+		flood(w)
+		if n, _ := size(); n > 2*heardLimit {
+			t.Errorf("%d are remembered of a flood", n)
+		}
 		for range witnessLimit + 10 {
 			w.Believe(Event{}, func(Event) {})
 		}
@@ -92,6 +100,15 @@ func TestWitnessForgets(t *testing.T) {
 			t.Errorf("%d wait for ever", n)
 		}
 	})
+}
+
+// flood is more than is remembered, all at once.
+func flood(w *Witness) {
+	for i := range uint64(2*heardLimit + 10) {
+		var digest [sha256.Size]byte
+		binary.BigEndian.PutUint64(digest[:], i)
+		w.hear(digest)
+	}
 }
 
 func newTestWitness() *Witness {
