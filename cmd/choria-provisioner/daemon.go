@@ -53,8 +53,8 @@ type daemon struct {
 }
 
 // newDaemon does all that can fail before anything runs, but for the helper's
-// start.
-func newDaemon(cfg *config.Config, choriaConfig string, logger *logrus.Logger) (*daemon, error) {
+// start. When ctx ends meanwhile, the error is that of ctx.
+func newDaemon(ctx context.Context, cfg *config.Config, choriaConfig string, logger *logrus.Logger) (*daemon, error) {
 	fw, err := newFramework(cfg, choriaConfig, logger)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func newDaemon(cfg *config.Config, choriaConfig string, logger *logrus.Logger) (
 		return nil, err
 	}
 	if cfg.Features.Upgrades {
-		if d.versions, err = d.newVersionKeeping(context.Background(), choriaConfig); err != nil {
+		if d.versions, err = d.newVersionKeeping(ctx, choriaConfig); err != nil {
 			return nil, err
 		}
 	}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -71,8 +73,12 @@ func (cmd *runCommand) serve(cfg *config.Config, logger *logrus.Logger) error {
 	if cmd.choriaConfig == "" {
 		cmd.choriaConfig = choria.UserConfig()
 	}
-	d, err := newDaemon(cfg, cmd.choriaConfig, logger)
-	if err != nil {
+	d, err := newDaemon(cmd.cli.ctx, cfg, cmd.choriaConfig, logger)
+	switch {
+	case cmd.cli.ctx.Err() != nil && errors.Is(err, context.Canceled):
+		// A large ledger was being read.
+		return nil
+	case err != nil:
 		return err
 	}
 	defer d.closeLedger()
