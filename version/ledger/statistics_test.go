@@ -123,3 +123,26 @@ func TestIndexIsIncremental(t *testing.T) {
 		}
 	}
 }
+
+// A node that answers, and does not settle, is due again when that says more, and
+// not in every look: there may be thousands of them.
+func TestNodeThatAnswersIsNotAlwaysDue(t *testing.T) {
+	n := verify(t)
+	x := ledger.NewIndex(0)
+	looks := 0
+	for n.rec.State == ledger.Verify {
+		n.after(time.Second)
+		if n.env.Observed%ledger.Observed(time.Minute) == 0 {
+			n.apply(ledger.Answered{})
+		}
+		x.Put(n.rec)
+		for range x.Due(n.env.Observed) {
+			n.apply(ledger.Tick{})
+			looks++
+		}
+	}
+	n.wantsHold(ledger.HeldUnsettled)
+	if looks > 6 {
+		t.Errorf("looked at %d times within three bounds", looks)
+	}
+}

@@ -430,7 +430,10 @@ func (s *step) overdue() {
 	case t.Answered == 0 || now >= t.Answered.Add(bound):
 		s.dark("not seen within the bound")
 	case now < t.Sent.Add(patience*bound):
-		// It answers, so it is not dark; it has some more time.
+		// It answers, so it is not dark; it has some more time. Nothing is due
+		// before that is over.
+		t.Deadline = min(t.Answered.Add(bound), t.Sent.Add(patience*bound))
+		s.changed = true
 	default:
 		s.hold(HeldUnsettled, OutcomeInconclusive, fmt.Sprintf("was sent %s, answers, and does not settle", t.Version))
 	}
