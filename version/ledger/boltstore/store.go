@@ -65,7 +65,8 @@ func Open(dir string) (*Store, error) {
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, fmt.Errorf("ledger %s: %w%s: stop it, or ask it instead of the file", path, ErrLocked, owner(path))
-	case errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, fs.ErrPermission), errors.As(err, new(*fs.PathError)):
+		// It was not read: that says nothing about what is in it.
 		return nil, fmt.Errorf("ledger: %w", err)
 	case err != nil:
 		return nil, fmt.Errorf("ledger %s: %w: if the file is damaged, put it aside and start without memory, or restore it", path, err)

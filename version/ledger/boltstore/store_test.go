@@ -174,3 +174,14 @@ func TestFileThatIsCutShort(t *testing.T) {
 		t.Error("every file was taken")
 	}
 }
+
+// Nobody is told to put aside a file that could not even be opened.
+func TestFileThatCannotBeOpened(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, boltstore.FileName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := boltstore.Open(dir); err == nil || !strings.Contains(err.Error(), "is a directory") || strings.Contains(err.Error(), "aside") {
+		t.Errorf("%v", err)
+	}
+}
