@@ -66,7 +66,7 @@ type Config struct {
 	UpgradesRepository string
 	UpgradesOptional   bool
 
-	// StateDir holds the ledger file, the pause file and the socket.
+	// StateDir holds the ledger file and its socket.
 	StateDir string
 	// State is where the ledger lives when it is shared.
 	State State
