@@ -54,7 +54,7 @@ func (d *daemon) newVersionKeeping(ctx context.Context, choriaConfig string) (*v
 		d.log.Warnf("The ledger of versions is a file on this machine (%s): with leader_election on, what it remembers does not follow the lease to another instance", cfg.StateDir)
 	}
 
-	store, err := boltstore.Open(cfg.StateDir)
+	store, err := d.openLedger(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -78,6 +78,21 @@ func (d *daemon) newVersionKeeping(ctx context.Context, choriaConfig string) (*v
 	}
 
 	return k, nil
+}
+
+// ledgerTries is how often a ledger that another process has is asked for, 2 s
+// each: whoever lists the nodes of a large fleet from the file has it for some
+// seconds.
+const ledgerTries = 6
+
+func (d *daemon) openLedger(ctx context.Context) (*boltstore.Store, error) {
+	for try := 1; ; try++ {
+		store, err := boltstore.Open(d.cfg.StateDir)
+		if !errors.Is(err, boltstore.ErrLocked) || try == ledgerTries || ctx.Err() != nil {
+			return store, err
+		}
+		d.log.Warnf("Waiting for the ledger: %v", err)
+	}
 }
 
 // policy is what the configuration says about versions.
