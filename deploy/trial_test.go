@@ -292,6 +292,27 @@ func TestOldVerdict(t *testing.T) {
 	}
 }
 
+// What was gone back to and reported again has done so for good, also when the
+// launcher had no time to see it to its end: a power cut months later is no reason
+// to halt when the daemon does not come up at once.
+func TestSettledOutlivesLauncher(t *testing.T) {
+	each(t, func(t *testing.T, b *box) {
+		b.env["START_LIMIT"] = "2"
+		b.proved("prove wait", "crash", "crash", "crash", "wait")
+		b.deliver("v2", "crash")
+		b.start()
+		b.eventually("v1 is settled", func() bool { return b.file("rollback-settled") == "v1" })
+		b.waits("v1")
+		b.kill()
+		b.start()
+		b.waits("v1")
+		b.want("starts", b.starts(), []string{"v2", "v2", "v1", "v1", "v1", "v1", "v1"})
+		b.want("halted", b.file("halted"), "")
+		b.want("verdicts", b.verdicts(), []string{"v2 v1 rolled-back"})
+		b.stop()
+	})
+}
+
 // Failures are charged to the version that failed.
 func TestCharging(t *testing.T) {
 	t.Parallel()
