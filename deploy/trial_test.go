@@ -313,6 +313,37 @@ func TestSettledOutlivesLauncher(t *testing.T) {
 	})
 }
 
+// A version that another instance rolled back waits for a person, also over a
+// restart of the machine; what is known to be good waits for nothing.
+func TestRolledBackElsewhere(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		files map[string]string
+		runs  string
+	}{
+		"waits":                       {map[string]string{"rolled-back-elsewhere": "v0 there\nv2 there\n"}, "v1"},
+		"known to be good":            {map[string]string{"rolled-back-elsewhere": "v2 there\n", "known-good": "v2\n"}, "v2"},
+		"released":                    {map[string]string{"rolled-back-elsewhere": "v2 there\n", "released": "v0\nv2\n"}, "v2"},
+		"pinned":                      {map[string]string{"rolled-back-elsewhere": "v2 there\n", "pinned": "v2\n"}, "v2"},
+		"nothing is known to be good": {map[string]string{"rolled-back-elsewhere": "v2 there\n", "known-good": ""}, "v2"},
+		"torn":                        {map[string]string{"rolled-back-elsewhere": "v2\nx y z\nv2 th"}, "v2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, b *box) {
+				b.proved()
+				b.deliver("v2")
+				for file, text := range test.files {
+					b.put(file, text)
+				}
+				b.start()
+				b.waits(test.runs)
+				b.want("starts", b.starts(), []string{test.runs})
+				b.stop()
+			})
+		})
+	}
+}
+
 // Failures are charged to the version that failed.
 func TestCharging(t *testing.T) {
 	t.Parallel()

@@ -103,6 +103,7 @@ func (cmd *versionsCommand) listing(s *versions.Snapshot) listing {
 			{s.RollbackPinned == name, "gone-back-to"},
 			{s.Trial == name, "on-trial"},
 			{s.Next == name && s.Running != name, "next"},
+			{s.RolledBackElsewhere(name), "rolled-back-elsewhere"},
 		} {
 			if m.is {
 				v.Marks = append(v.Marks, m.mark)

@@ -47,6 +47,10 @@ func TestVersions(t *testing.T) {
 	halted := func(t *testing.T, dir string) { writeOwn(t, filepath.Join(dir, "state", "halted"), "both failed\n") }
 	pinned := func(t *testing.T, dir string) { writeOwn(t, filepath.Join(dir, "state", "pinned"), "v1\n") }
 
+	elsewhere := func(t *testing.T, dir string) {
+		writeOwn(t, filepath.Join(dir, "state", "rolled-back-elsewhere"), "v3 there\n")
+	}
+
 	for _, tc := range []struct {
 		name   string
 		args   string
@@ -62,6 +66,7 @@ v1       known-good,pinned,next  -
 
 Not there any more: v0 was rolled-back at 2020-09-13T12:26:40Z: old
 `},
+		{name: "ls, rolled back elsewhere", args: "ls", before: elsewhere, out: "VERSION  MARKS                  VERDICT\nv3       rolled-back-elsewhere  -\n"},
 		{name: "ls, halted", args: "ls", before: halted, out: "HALTED: both failed\nRepair the cause, then: choria-provisioner versions release, and start the launcher.\n\nVERSION"},
 		{name: "ls --json", args: "ls --json", before: running, out: `{
   "versions": [

@@ -145,7 +145,11 @@ func TestRolledBackOnOne(t *testing.T) {
 				// Gone, with what it would say.
 				n.locked(func() { n.hosts[1].running = "" })
 				n.hosts[2].end()
-				n.hosts[2].start("v1")
+				s, err := n.hosts[2].Read()
+				if err != nil {
+					t.Fatal(err)
+				}
+				n.hosts[2].start(s.Next)
 				time.Sleep(Patience + time.Minute)
 				n.want(t, "v1", "", "v1")
 				n.locked(func() { n.hosts[1].running = "v1" })

@@ -228,11 +228,13 @@ func (w *Watch) missing(ctx context.Context) error {
 	return nil
 }
 
-// successor is what the launcher would start in our place: nothing when that is
-// us, what arrived before us, or the program placed by hand.
+// successor is what the launcher would start in our place, or would if another
+// instance had not rolled it back: nothing when that is us, what arrived before
+// us, or the program placed by hand.
 func (w *Watch) successor(s *versions.Snapshot) successor {
-	next := successor{version: s.Next, arrival: s.Arrival(s.Next)}
-	if s.Next == "" || s.Next == versions.ByHand || s.Next == w.cfg.Start.Version || next.arrival <= s.Arrival(w.cfg.Start.Version) {
+	name := cmp.Or(s.HeldBack, s.Next)
+	next := successor{version: name, arrival: s.Arrival(name)}
+	if name == "" || name == versions.ByHand || name == w.cfg.Start.Version || next.arrival <= s.Arrival(w.cfg.Start.Version) {
 		return successor{}
 	}
 

@@ -189,6 +189,18 @@ func randomPlace(t *testing.T, random *rand.Rand, dir string) Launcher {
 		check(os.WriteFile(filepath.Join(l.StateDir, rollbackArrival),
 			[]byte(pick("", "x", "100000000000000"+strconv.Itoa(random.IntN(10)), "0", "1700050000")+end()), 0o644))
 	}
+	for _, name := range []string{rolledBackByPeer, released} {
+		var text strings.Builder
+		for range random.IntN(4) {
+			text.WriteString(pick("", "", " ") + anyName() + pick("", " p", "\tp", " p", " p q") + pick("\n", "\n", "\r\n"))
+		}
+		if random.IntN(2) == 0 {
+			text.WriteString(anyName() + pick("", " p")) // torn
+		}
+		if random.IntN(2) == 0 {
+			check(os.WriteFile(filepath.Join(l.StateDir, name), []byte(text.String()), 0o644))
+		}
+	}
 	var verdicts strings.Builder
 	for range random.IntN(5) {
 		verdicts.WriteString(pick(anyName(), anyName(), ByHand, "") + pick(

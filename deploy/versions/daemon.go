@@ -116,6 +116,21 @@ func (l Launcher) RolledBackElsewhere() ([]Elsewhere, error) {
 	return list, err
 }
 
+// heldBack are the versions that other instances rolled back and nobody released
+// here.
+func (l Launcher) heldBack() ([]string, error) {
+	list, err := l.RolledBackElsewhere()
+	let, letErr := l.lines(released)
+	var names []string
+	for _, e := range list {
+		if !slices.Contains(let, e.Version) {
+			names = append(names, e.Version)
+		}
+	}
+
+	return names, errors.Join(err, letErr)
+}
+
 // RecordElsewhere replaces what is recorded of other instances.
 func (l Launcher) RecordElsewhere(list []Elsewhere) error {
 	var lines []string

@@ -52,7 +52,13 @@ type Snapshot struct {
 	Verdicts []Verdict
 	// Next is what the launcher would start now; empty when there is nothing.
 	Next string
+	// HeldBack is what it would start instead if another instance had not rolled
+	// that back; empty when it would start the same.
+	HeldBack string
 
+	// elsewhere are the versions that other instances rolled back and nobody
+	// released here.
+	elsewhere       []string
 	rollbackArrival string
 	hand            fs.FileInfo
 	// barredFiles are the programs of the versions that were rolled back.
@@ -78,6 +84,8 @@ func (l Launcher) Read() (*Snapshot, error) {
 	if len(arrival) > 0 {
 		s.rollbackArrival = arrival[0]
 	}
+	s.elsewhere, err = l.heldBack()
+	errs = append(errs, err)
 	s.Running, err = l.runs()
 	errs = append(errs, err)
 	s.Halted, err = l.halt()
@@ -86,7 +94,10 @@ func (l Launcher) Read() (*Snapshot, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	s.choose()
+	s.Next = s.choose(s.RolledBackElsewhere)
+	if all := s.choose(func(string) bool { return false }); all != s.Next {
+		s.HeldBack = all
+	}
 
 	return s, nil
 }
@@ -261,8 +272,15 @@ func (s *Snapshot) OnTrial(name string) bool {
 	return name != ByHand && s.KnownGood != "" && name != s.KnownGood && s.Startable(s.KnownGood)
 }
 
-// choose finds what the launcher would start.
-func (s *Snapshot) choose() {
+// RolledBackElsewhere tells whether a version waits because another instance
+// rolled it back: only while the known-good version is there, which itself waits
+// for nothing that others say.
+func (s *Snapshot) RolledBackElsewhere(name string) bool {
+	return slices.Contains(s.elsewhere, name) && name != s.KnownGood && s.KnownGood != "" && s.Startable(s.KnownGood)
+}
+
+// choose finds what the launcher would start, empty when there is nothing.
+func (s *Snapshot) choose(waits func(name string) bool) string {
 	var newest *Version
 	var barredArrival int64
 	byName := slices.SortedFunc(slices.Values(s.Versions), func(a, b Version) int { return cmp.Compare(a.Name, b.Name) })
@@ -270,19 +288,18 @@ func (s *Snapshot) choose() {
 		switch _, barred := s.Barred(v.Name); {
 		case barred:
 			barredArrival = max(barredArrival, v.Arrival)
-		case v.Startable && s.precedes(&v, newest):
+		case v.Startable && !waits(v.Name) && s.precedes(&v, newest):
 			newest = &v
 		}
 	}
 
 	if s.Pinned != "" && s.Startable(s.Pinned) {
-		s.Next = s.Pinned
-		return
+		return s.Pinned
 	}
-	s.Next = ByHand
+	next := ByHand
 	var newestArrival int64
 	if newest != nil {
-		s.Next, newestArrival = newest.Name, newest.Arrival
+		next, newestArrival = newest.Name, newest.Arrival
 	}
 	if s.RollbackPinned != "" && s.Startable(s.RollbackPinned) {
 		held, ok := digits(s.rollbackArrival, 16)
@@ -290,12 +307,14 @@ func (s *Snapshot) choose() {
 			held = max(barredArrival, s.Arrival(s.RollbackPinned))
 		}
 		if newestArrival <= held {
-			s.Next = s.RollbackPinned
+			next = s.RollbackPinned
 		}
 	}
-	if !s.Startable(s.Next) {
-		s.Next = ""
+	if !s.Startable(next) {
+		return ""
 	}
+
+	return next
 }
 
 // precedes tells whether v is started rather than the newest of those before it.

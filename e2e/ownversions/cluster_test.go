@@ -86,6 +86,10 @@ func TestCluster(t *testing.T) {
 		return fmt.Errorf("it does not: %+v", list)
 	})
 	two.want("running", two.snapshot().Running, "v2")
+	// Neither after a restart of that machine.
+	two.stop()
+	two.start()
+	two.runs("v2")
 	if _, err := two.command("versions", "release", "v3", "--state-dir", two.launcher.StateDir, "--libexec", two.launcher.Libexec); err != nil {
 		t.Fatal(err)
 	}
