@@ -63,7 +63,8 @@ type Status struct {
 	// younger stream outranks every one of an older.
 	Stream time.Time
 	// Led says whether somebody is known to lead: this member, or the one whose
-	// lease refused this member's last write.
+	// lease has refused all of this member's writes for longer than a lease lasts.
+	// One that was left behind refuses them for no longer than that.
 	Led bool
 	// Reason says why this member does not lead.
 	Reason string
@@ -85,6 +86,11 @@ type Elector struct {
 	stopping bool
 	err      error     // why there is no campaign, or what the last write ended with
 	said     time.Time // when err was logged last
+	ttl      time.Duration
+	// refused is when the first of the writes was refused, and refusedFor how long
+	// after it the last one was; zero when the last one was not.
+	refused    time.Time
+	refusedFor time.Duration
 
 	mu     sync.Mutex
 	status Status
@@ -171,6 +177,9 @@ func (e *Elector) campaign(ctx context.Context) (begun bool, err error) {
 	defer b.close()
 	e.lease.use(b)
 	e.lease.question("the connection was replaced")
+	e.turn.Lock()
+	e.ttl = b.ttl
+	e.turn.Unlock()
 	e.campaigning(nc, nil)
 
 	parent := ctx
@@ -205,6 +214,7 @@ func (e *Elector) campaign(ctx context.Context) (begun bool, err error) {
 	for {
 		if w.dropped() {
 			e.lease.question("the connection was lost")
+			e.refusal(false)
 		}
 		e.align()
 
@@ -245,6 +255,7 @@ func (e *Elector) campaigning(nc *nats.Conn, err error) {
 	e.turn.Lock()
 	e.nc, e.err = nc, err
 	e.turn.Unlock()
+	e.refusal(false)
 	e.align()
 }
 
@@ -260,7 +271,30 @@ func (e *Elector) wrote(err error) {
 	}
 	e.err = err
 	e.turn.Unlock()
+	e.refusal(errors.Is(err, errRefused))
 	e.align()
+}
+
+// refusal records whether the last write was refused. What was refused before a
+// connection was lost tells nothing: nobody has seen what went by meanwhile.
+func (e *Elector) refusal(is bool) {
+	e.turn.Lock()
+	defer e.turn.Unlock()
+
+	switch now := e.cfg.Now(); {
+	case !is:
+		e.refused, e.refusedFor = time.Time{}, 0
+	case e.refused.IsZero():
+		e.refused = now
+	default:
+		e.refusedFor = now.Sub(e.refused)
+	}
+}
+
+// led tells whether another member is known to lead; turn is held.
+func (e *Elector) led() bool {
+	// A server may be late to remove what has run out.
+	return !e.stopping && e.refusedFor > e.ttl+time.Second && e.nc != nil && e.nc.IsConnected()
 }
 
 // align brings gate, status and callbacks in line with the lease and the
@@ -310,7 +344,7 @@ func (e *Elector) stay(reason string) {
 	e.mu.Lock()
 	changed := e.status.Reason != reason
 	e.status.Reason, e.status.Err = reason, e.fault()
-	e.status.Led = !e.stopping && errors.Is(e.err, errRefused) && e.nc != nil && e.nc.IsConnected()
+	e.status.Led = e.led()
 	e.mu.Unlock()
 
 	if changed {

@@ -32,8 +32,9 @@ func TestElector(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{natstest.Imported, natstest.Mapped} {
 		for name, test := range map[string]func(suite.Network, *testing.T){
-			"hand over": suite.Network.TestHandOver,
-			"older":     suite.Network.TestOlder,
+			"hand over":    suite.Network.TestHandOver,
+			"older":        suite.Network.TestOlder,
+			"nobody leads": suite.Network.TestNobodyLeads,
 		} {
 			t.Run(user+" "+name, func(t *testing.T) {
 				t.Parallel()

@@ -121,8 +121,8 @@ func (n Network) TestHandOver(t *testing.T) {
 
 	b := n.Start(t, "b.example.net", &record, nil)
 	Eventually(t, "b stands by", n.Election(), func() bool { return b.Status().Reason == "another provisioner leads" })
-	if !a.Status().Led || !b.Status().Led {
-		t.Errorf("that somebody leads is known to the leader: %v, to the standby: %v", a.Status().Led, b.Status().Led)
+	if !a.Status().Led {
+		t.Error("the leader does not know that somebody leads")
 	}
 	if err := b.Status().Err; err != nil {
 		t.Errorf("a standby has the error %v", err)
@@ -140,6 +140,8 @@ func (n Network) TestHandOver(t *testing.T) {
 		}
 	}
 
+	Eventually(t, "the standby knows that somebody leads", n.Election(), func() bool { return b.Status().Led })
+
 	start := time.Now()
 	a.Stop()
 	if d := time.Since(start); d > 2*time.Second {
@@ -153,6 +155,29 @@ func (n Network) TestHandOver(t *testing.T) {
 	}
 	want := []string{"+a.example.net", "-a.example.net", "+b.example.net"}
 	Eventually(t, "a won, lost, b won, in this order", 5*time.Second, func() bool { return slices.Equal(record.Events(), want) })
+}
+
+// TestNobodyLeads shows that what a former leader left behind is not taken for
+// one that leads, by a member that was not there when it went.
+func (n Network) TestNobodyLeads(t *testing.T) {
+	var record Record
+	a := n.Start(t, "a.example.net", &record, nil)
+	a.Wait(t, n.Election())
+	a.Stop()
+
+	b := n.Start(t, "b.example.net", &record, nil)
+	refused := false
+	Eventually(t, "b leads", n.Election(), func() bool {
+		s := b.Status()
+		refused = refused || s.Reason == "another provisioner leads"
+		if s.Led && !s.Leader {
+			t.Fatalf("somebody is said to lead: %+v", s)
+		}
+		return s.Leader
+	})
+	if !refused {
+		t.Error("b was not refused: nothing was shown")
+	}
 }
 
 // TestOlder shows that an older provisioner, a plain member of go-choria's
