@@ -66,6 +66,8 @@ type Watch struct {
 	// first is what the launcher would have started in our place when we began,
 	// with its arrival; candidate is the successor found at the last look.
 	first, candidate successor
+	// arrival is that of our own version, also when its folder is gone.
+	arrival int64
 	// looks counts those that found the same candidate, with nothing against it.
 	looks int
 	// unasked is since when the others cannot be asked, retry when another try to
@@ -232,9 +234,10 @@ func (w *Watch) missing(ctx context.Context) error {
 // instance had not rolled it back: nothing when that is us, what arrived before
 // us, or the program placed by hand.
 func (w *Watch) successor(s *versions.Snapshot) successor {
+	w.arrival = cmp.Or(s.Arrival(w.cfg.Start.Version), w.arrival)
 	name := cmp.Or(s.HeldBack, s.Next)
 	next := successor{version: name, arrival: s.Arrival(name)}
-	if name == "" || name == versions.ByHand || name == w.cfg.Start.Version || next.arrival <= s.Arrival(w.cfg.Start.Version) {
+	if name == "" || name == versions.ByHand || name == w.cfg.Start.Version || next.arrival <= w.arrival {
 		return successor{}
 	}
 

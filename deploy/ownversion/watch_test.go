@@ -172,6 +172,18 @@ func TestStandAside(t *testing.T) {
 			h.put("pinned", "v1\n")
 			h.deliver("v2", 2)
 		}, runs: "v1"},
+		{why: "an older one, when its own folder is gone", do: func(h *host) {
+			h.deliver("v0", 0)
+			if err := os.RemoveAll(h.Libexec + "/versions/v1"); err != nil {
+				h.net.t.Error(err)
+			}
+		}, runs: "v1"},
+		{why: "a newer one, when its own folder is gone", do: func(h *host) {
+			if err := os.RemoveAll(h.Libexec + "/versions/v1"); err != nil {
+				h.net.t.Error(err)
+			}
+			h.deliver("v2", 2)
+		}, runs: "v2", left: 1},
 		{why: "a pin on an older one", do: func(h *host) {
 			h.deliver("v0", 0)
 			h.put("pinned", "v0\n")
