@@ -203,9 +203,31 @@ func TestPatience(t *testing.T) {
 	}
 }
 
+// Copies of a machine have its place too, and are other instances all the same.
+func TestPlaceShared(t *testing.T) {
+	p := newPeers("us", "here", time.Now)
+	of := func(instance, place string, leads, aside bool) status.Status {
+		s := statusOf(place, "v1")
+		s.Instance, s.Election.Leader, s.Version.StandsAside = instance, leads, aside
+		return s
+	}
+	p.observe([]status.Status{of("us", "here", true, true), of("copy", "here", false, false), of("x", "there", false, false), of("y", "there", false, false)})
+	if !p.weLead || p.busy() != "" || len(p.known) != 3 {
+		t.Errorf("we lead: %v, waits: %q, %d are known", p.weLead, p.busy(), len(p.known))
+	}
+	p.observe([]status.Status{of("us", "here", true, true), of("copy", "here", false, true), of("x", "there", false, false), of("y", "there", false, false)})
+	if p.busy() == "" {
+		t.Error("a copy that makes way is not waited for")
+	}
+	p.observe([]status.Status{of("us", "here", true, true), of("copy", "here", false, false), of("x", "there", false, true), of("y", "there", false, false)})
+	if p.busy() == "" {
+		t.Error("one of two copies elsewhere is not waited for")
+	}
+}
+
 // What others say is not trusted with more than a word in a file.
 func TestPeersSayAnything(t *testing.T) {
-	p := newPeers("here", time.Now)
+	p := newPeers("us", "here", time.Now)
 	s := statusOf("there\nv1 x", "v1", versions.Verdict{From: "v2", Outcome: versions.RolledBack})
 	p.observe([]status.Status{s, statusOf("fine", "v1", versions.Verdict{From: "v 3", Outcome: versions.RolledBack}, versions.Verdict{From: "v4", Outcome: versions.Halted})})
 	if got := p.rolledBack(nil); len(got) != 0 {

@@ -22,10 +22,10 @@ const (
 // peers are the other instances that a launcher started, as far as they have
 // answered.
 type peers struct {
-	// own is our place: who answers from there is us, or was.
-	own   string
-	now   func() time.Time
-	known map[string]*peer
+	// instance and own are our id and our place.
+	instance, own string
+	now           func() time.Time
+	known         map[string]*peer
 	// asked is when all were asked last.
 	asked  time.Time
 	weLead bool
@@ -40,22 +40,28 @@ type peer struct {
 	unsettled, ready time.Time
 }
 
-func newPeers(own string, now func() time.Time) *peers {
-	return &peers{own: own, now: now, known: map[string]*peer{}}
+func newPeers(instance, own string, now func() time.Time) *peers {
+	return &peers{instance: instance, own: own, now: now, known: map[string]*peer{}}
 }
 
 // observe takes the answers of all instances.
 func (p *peers) observe(list []status.Status) {
 	now := p.now()
 	p.asked = now
+	taken := map[string]bool{p.own: true}
 	for _, s := range list {
-		if s.Place == p.own {
+		if s.Instance == p.instance {
 			p.weLead = s.Election.Leader
 			continue
 		}
 		if s.Version == nil {
 			continue
 		}
+		// Copies of a machine share its place; they are not one instance.
+		if taken[s.Place] {
+			s.Place += "." + s.Instance
+		}
+		taken[s.Place] = true
 		one := p.known[s.Place]
 		if one == nil {
 			if len(p.known) >= mostPeers {

@@ -102,7 +102,7 @@ func (s successor) name() string {
 
 // New makes a Watch, and reads what the launcher was when the daemon began.
 func New(cfg Config) *Watch {
-	w := &Watch{cfg: cfg, said: map[string]bool{}, peers: newPeers(cfg.Place, cfg.Now)}
+	w := &Watch{cfg: cfg, said: map[string]bool{}, peers: newPeers(cfg.Instance, cfg.Place, cfg.Now)}
 	w.own = status.Version{Running: cfg.Start.Version, Missing: "it has just begun", Verdicts: []versions.Verdict{}}
 	w.script, _ = versions.ScriptDigest(cfg.Start.Script)
 	if s := w.look(); s != nil {
@@ -439,6 +439,11 @@ func (w *Watch) ask(ctx context.Context) error {
 	}
 	w.unasked = time.Time{}
 	w.peers.observe(list)
+	for _, s := range list {
+		if s.Place == w.cfg.Place && s.Instance != w.cfg.Instance {
+			w.say("%.100s (instance %.20s) has the same place as this daemon, as copies of a machine do: remove the file place in the state directory of one of them, and start its daemon anew", s.Identity, s.Instance)
+		}
+	}
 
 	known, err := w.cfg.Start.RolledBackElsewhere()
 	if err != nil {
