@@ -77,8 +77,13 @@ func AskInstance(ctx context.Context, nc *nats.Conn, instance string) (Status, e
 	return parse(message)
 }
 
+// parse reads an answer, of which no more is kept than an instance would say:
+// without TLS any node can answer, and a thousand large ones fill the memory.
 func parse(message *nats.Msg) (Status, error) {
 	var s Status
+	if n := len(message.Data); n > longestAnswer {
+		return s, fmt.Errorf("answer to status: it has %d bytes", n)
+	}
 	if err := json.Unmarshal(message.Data, &s); err != nil {
 		return s, fmt.Errorf("answer to status: %w", err)
 	}
@@ -86,7 +91,7 @@ func parse(message *nats.Msg) (Status, error) {
 		return s, errors.New("answer to status: it names no instance")
 	}
 
-	return s, nil
+	return s.bounded(), nil
 }
 
 func sort(list []Status) {

@@ -103,16 +103,23 @@ const (
 	mostVerdicts = 50
 	// longestText is what a reason may have, in bytes.
 	longestText = 300
+	// longestAnswer is more than any answer has, in bytes: a text that has to be
+	// escaped takes six times its length.
+	longestAnswer = 512 << 10
 )
 
-// bounded is s small enough for one message.
+// bounded is s small enough for one message, whoever made it.
 func (s Status) bounded() Status {
-	s.Gate.Why = cut(s.Gate.Why)
+	for _, text := range []*string{&s.Instance, &s.Place, &s.Identity, &s.Site, &s.Build, &s.Digest, &s.Gate.Why, &s.Helper.Name, &s.Helper.Build, &s.Helper.State, &s.Ledger} {
+		*text = cut(*text)
+	}
 	if s.Version == nil {
 		return s
 	}
 	v := *s.Version
-	v.Missing, v.Waits, v.Halted = cut(v.Missing), cut(v.Waits), cut(v.Halted)
+	for _, text := range []*string{&v.Running, &v.Missing, &v.KnownGood, &v.Pinned, &v.Successor, &v.Waits, &v.Halted} {
+		*text = cut(*text)
+	}
 	all := v.Verdicts[max(0, len(v.Verdicts)-mostVerdicts):]
 	v.Verdicts = make([]versions.Verdict, 0, len(all))
 	for _, verdict := range all {

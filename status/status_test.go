@@ -257,6 +257,38 @@ func TestAsk_junk(t *testing.T) {
 	}
 }
 
+// No more is kept of an answer than an instance would say.
+func TestAsk_huge(t *testing.T) {
+	s := startServer(t)
+	nc := connect(t, s)
+	if _, err := connect(t, s).Subscribe(subject, func(m *nats.Msg) {
+		long := strings.Repeat("x", 100_000)
+		for _, text := range []string{
+			`{"instance":"a","identity":"` + long + `","helper":{"name":"` + long + `"},"version":{"running":"` + long + `","verdicts":[` + strings.Repeat("{},", 20_000) + `{}]}}`,
+			`{"instance":"b","version":{"verdicts":[` + strings.Repeat("{},", 300_000) + `{}]}}`,
+		} {
+			_ = m.Respond([]byte(text))
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var list []Status
+	eventually(t, "one answers", func() (err error) {
+		list, err = Ask(t.Context(), nc)
+		if err == nil && len(list) != 1 {
+			err = fmt.Errorf("%d answer", len(list))
+		}
+		return err
+	})
+	one := list[0]
+	if n := len(one.Identity) + len(one.Helper.Name) + len(one.Version.Running); one.Instance != "a" || n > 1000 {
+		t.Errorf("%.20s said %d bytes", one.Instance, n)
+	}
+	if n := cap(one.Version.Verdicts); n > mostVerdicts {
+		t.Errorf("%d verdicts are kept", n)
+	}
+}
+
 // A status fits into one message, whatever a full disk left in the files.
 func TestBounded(t *testing.T) {
 	s := startServer(t)
