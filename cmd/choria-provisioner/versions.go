@@ -44,16 +44,16 @@ func addVersions(c *cli, app *fisk.Application) {
 	ls := v.Command("ls", "Lists versions, the newest first, and the verdicts that stand").Alias("list").Action(cmd.list)
 	ls.Flag("json", "Print JSON").UnNegatableBoolVar(&cmd.json)
 
-	pin := v.Command("pin", "Has the launcher start one version, whatever arrives").Action(cmd.pin)
+	pin := v.Command("pin", "Has the launcher start one version, whatever arrives").Action(cmd.changes(cmd.pin))
 	pin.Arg("version", "The version, or "+versions.ByHand).Required().StringVar(&cmd.version)
 
-	v.Command("unpin", "Removes the pin").Action(cmd.unpin)
+	v.Command("unpin", "Removes the pin").Action(cmd.changes(cmd.unpin))
 
-	release := v.Command("release", "Lifts a halt, and has versions started again that were rolled back, here or by another instance").Action(cmd.release)
+	release := v.Command("release", "Lifts a halt, and has versions started again that were rolled back, here or by another instance").Action(cmd.changes(cmd.release))
 	release.Arg("versions", "Versions that were rolled back").StringsVar(&cmd.names)
 	release.Flag("json", "Print JSON").UnNegatableBoolVar(&cmd.json)
 
-	retire := v.Command("retire", "Removes old versions; never one that runs, is known to be good, pinned, on trial or newer than the one that runs").Action(cmd.retire)
+	retire := v.Command("retire", "Removes old versions; never one that runs, is known to be good, pinned, on trial or newer than the one that runs").Action(cmd.changes(cmd.retire))
 	retire.Flag("keep", "How many others to keep, the newest").Required().IntVar(&cmd.keep)
 	retire.Flag("json", "Print JSON").UnNegatableBoolVar(&cmd.json)
 }
@@ -72,6 +72,17 @@ type listing struct {
 	// Gone are the standing verdicts on versions that are not there any more.
 	Gone   []versions.Verdict `json:"gone"`
 	Halted string             `json:"halted,omitempty"`
+}
+
+// changes is the action of a command that changes state files. In a place where
+// no launcher ever was it would do nothing, and say that all is well.
+func (cmd *versionsCommand) changes(do func() error) func(*fisk.ParseContext) error {
+	return func(*fisk.ParseContext) error {
+		if _, err := os.Stat(cmd.launcher.StateDir); err != nil {
+			return fmt.Errorf("no launcher keeps its state here: %w; name the place with --state-dir", err)
+		}
+		return do()
+	}
 }
 
 func (cmd *versionsCommand) list(*fisk.ParseContext) error {
@@ -162,7 +173,7 @@ func (l listing) print(w io.Writer) error {
 	return nil
 }
 
-func (cmd *versionsCommand) pin(*fisk.ParseContext) error {
+func (cmd *versionsCommand) pin() error {
 	if err := cmd.launcher.Pin(cmd.version); err != nil {
 		return err
 	}
@@ -171,7 +182,7 @@ func (cmd *versionsCommand) pin(*fisk.ParseContext) error {
 	return nil
 }
 
-func (cmd *versionsCommand) unpin(*fisk.ParseContext) error {
+func (cmd *versionsCommand) unpin() error {
 	was, err := cmd.launcher.Unpin()
 	switch {
 	case err != nil:
@@ -185,7 +196,7 @@ func (cmd *versionsCommand) unpin(*fisk.ParseContext) error {
 	return nil
 }
 
-func (cmd *versionsCommand) release(*fisk.ParseContext) error {
+func (cmd *versionsCommand) release() error {
 	lifted, err := cmd.launcher.Release(cmd.names...)
 	if err != nil {
 		return err
@@ -210,7 +221,7 @@ func (cmd *versionsCommand) release(*fisk.ParseContext) error {
 	return nil
 }
 
-func (cmd *versionsCommand) retire(*fisk.ParseContext) error {
+func (cmd *versionsCommand) retire() error {
 	if cmd.keep < 0 {
 		return fmt.Errorf("--keep is %d, less than 0", cmd.keep)
 	}

@@ -51,6 +51,12 @@ func TestVersions(t *testing.T) {
 		writeOwn(t, filepath.Join(dir, "state", "rolled-back-elsewhere"), "v3 there\n")
 	}
 
+	nowhere := func(t *testing.T, dir string) {
+		if err := os.RemoveAll(filepath.Join(dir, "state")); err != nil {
+			t.Fatal(err)
+		}
+	}
+
 	for _, tc := range []struct {
 		name   string
 		args   string
@@ -101,6 +107,8 @@ Not there any more: v0 was rolled-back at 2020-09-13T12:26:40Z: old
 		{name: "release a version", args: "release v2 v3", out: "Lifted: v2 was rolled-back to v1 at 2023-11-14T22:13:20Z: crashed\nv3 is started here even if another instance has rolled it back.\n"},
 		{name: "release --json", args: "release v2 --json", out: "{\n  \"verdicts\": [\n    {\n      \"from\": \"v2\","},
 		{name: "release what is not there", args: "release v9", code: 1, err: `choria-provisioner: "v9" is neither a version that is there nor one that was rolled back` + "\n"},
+		{name: "release where no launcher was", args: "release", before: nowhere, code: 1, err: "choria-provisioner: no launcher keeps its state here: stat DIR/state: no such file or directory; name the place with --state-dir\n"},
+		{name: "unpin where no launcher was", args: "unpin", before: nowhere, code: 1, err: "choria-provisioner: no launcher keeps its state here: stat DIR/state: no such file or directory; name the place with --state-dir\n"},
 		{name: "retire", args: "retire --keep 0", before: running, out: "Removed v2\nRemoved 1 versions, kept 2.\n"},
 		{name: "retire --json", args: "retire --keep 1 --json", before: running, out: "{\n  \"kept\": [\n    \"v3\",\n    \"v2\",\n    \"v1\"\n  ],\n  \"removed\": []\n}\n"},
 		{name: "retire while nothing runs", args: "retire --keep 0", code: 1, err: "choria-provisioner: retire: it is not known which version runs\n"},
