@@ -17,7 +17,7 @@ func TestSuccessor(t *testing.T) {
 		b.start("--config", "a b", "")
 		b.waits("v1")
 		// A version and a launcher in one go.
-		b.installLauncher(strings.Replace(b.script(), `main "$@"; exit`, `echo "launcher 0 new" >>"$PLAY/events"; main "$@"; exit`, 1))
+		b.installLauncher(strings.Replace(b.script(), "\nmain \"$@\"; exit\n", "\necho \"launcher 0 new\" >>\"$PLAY/events\"\nmain \"$@\"; exit\n", 1))
 		b.deliver("v2", "crash")
 		b.tell(syscall.SIGUSR1)
 		b.wentBack("v2", "v1")
@@ -32,7 +32,7 @@ func TestSuccessor(t *testing.T) {
 		b.tell(syscall.SIGUSR1)
 		b.eventually("a start", func() bool { return len(b.starts()) == 6 })
 		b.waits("v1")
-		b.installLauncher(strings.Replace(b.script(), `main "$@"; exit`, `echo "launcher 0 new" >>"$PLAY/events"; main "$@"; exit`, 1))
+		b.installLauncher(strings.Replace(b.script(), "\nmain \"$@\"; exit\n", "\necho \"launcher 0 new\" >>\"$PLAY/events\"\nmain \"$@\"; exit\n", 1))
 		b.tell(syscall.SIGUSR1)
 		b.eventually("a start", func() bool { return len(b.starts()) == 7 })
 		b.waits("v1")
@@ -54,6 +54,11 @@ func TestBadSuccessor(t *testing.T) {
 		},
 		"with a syntax error": func(b *box, path string) { b.replace(path, b.script()+"\nif then\n", 0o755) },
 		"cut off":             func(b *box, path string) { b.replace(path, b.script()[:9000], 0o755) },
+		// What is left is a good script, of functions that nobody calls.
+		"cut off before its last line": func(b *box, path string) {
+			whole, _, _ := strings.Cut(b.script(), "\nmain \"$@\"; exit\n")
+			b.replace(path, whole+"\n", 0o755)
+		},
 		"no script":           func(b *box, path string) { b.replace(path, "echo hello\n", 0o755) },
 		"without its shell":   func(b *box, path string) { b.replace(path, "#!/nowhere/sh\n", 0o755) },
 		// The running one is read whole before it starts.
@@ -79,7 +84,7 @@ func TestBadSuccessor(t *testing.T) {
 					t.Fatal(err)
 				}
 				b.want("said", strings.Count(string(log), "this one goes on"), 1)
-				b.installLauncher(strings.Replace(b.script(), `main "$@"; exit`, `echo "launcher 0 new" >>"$PLAY/events"; main "$@"; exit`, 1))
+				b.installLauncher(strings.Replace(b.script(), "\nmain \"$@\"; exit\n", "\necho \"launcher 0 new\" >>\"$PLAY/events\"\nmain \"$@\"; exit\n", 1))
 				b.tell(syscall.SIGUSR1)
 				b.eventually("a start", func() bool { return len(b.starts()) == 4 })
 				b.waits("v1")
