@@ -54,7 +54,10 @@ vet:
 staticcheck: $(TOOLS)/staticcheck
 	set -e; for m in $(MODULES); do (cd $$m && "$(CURDIR)/$(TOOLS)/staticcheck" ./...); done
 
+# Tests start many programs of their own, and each that is built with -race
+# sleeps for a second at its end unless told otherwise.
 .PHONY: race
+race: export GORACE = atexit_sleep_ms=50
 race: ## go test -race in every module
 	set -e; for m in $(MODULES); do (cd $$m && go test -race -timeout 15m ./...); done
 

@@ -290,7 +290,8 @@ func TestCrashChild(t *testing.T) {
 func crash(t *testing.T, dir, scenario string, killAt int) int {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestCrashChild$", "-test.v")
-	cmd.Env = append(os.Environ(), crashDir+"="+dir, crashScenario+"="+scenario, fmt.Sprintf("%s=%d", crashKillAt, killAt))
+	// The race detector would sleep for a second at each end.
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", crashDir+"="+dir, crashScenario+"="+scenario, fmt.Sprintf("%s=%d", crashKillAt, killAt))
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	switch {
