@@ -59,8 +59,8 @@ func TestBadSuccessor(t *testing.T) {
 			whole, _, _ := strings.Cut(b.script(), "\nmain \"$@\"; exit\n")
 			b.replace(path, whole+"\n", 0o755)
 		},
-		"no script":           func(b *box, path string) { b.replace(path, "echo hello\n", 0o755) },
-		"without its shell":   func(b *box, path string) { b.replace(path, "#!/nowhere/sh\n", 0o755) },
+		"no script":         func(b *box, path string) { b.replace(path, "echo hello\n", 0o755) },
+		"without its shell": func(b *box, path string) { b.replace(path, "#!/nowhere/sh\n", 0o755) },
 		// The running one is read whole before it starts.
 		"written over in place": func(b *box, path string) {
 			if err := os.WriteFile(path, []byte(strings.Repeat("exit 3\n", 8000)+"if\n"), 0o755); err != nil {
