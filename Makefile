@@ -73,8 +73,8 @@ test-long: test test-defects ## what takes longer: run it before a release
 
 .PHONY: fuzz
 fuzz: ## give every fuzz target some time (FUZZTIME=60s)
-	set -e; for m in $(MODULES); do (cd $$m && grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u | while read -r d; do \
-		sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' "$$d"/*_test.go | while read -r f; do go test -run XXX -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) "./$$d"; done; done); done
+	set -e; for m in $(MODULES); do (cd $$m && go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./... | while read -r d; do \
+		sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' "$$d"/*_test.go | while read -r f; do go test -run XXX -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) "$$d"; done; done); done
 
 .PHONY: test-defects
 test-defects: ## put each defect of the older provisioner back and show that a test fails
