@@ -89,15 +89,15 @@ func (h *Host) decide(ctx context.Context, n *node, d ledger.Decision) (outcome 
 	if err != nil {
 		return Outcome{}, false, err
 	}
-	ruling := res.Ruling
+	ruling, guard := res.Ruling, string(res.Ruling.Guard)
+	if ruling.Allowed {
+		guard = metrics.Allowed
+	}
+	h.cfg.Metrics.Decided(string(d.Direction), guard)
 	switch {
 	case ruling.Allowed:
-		h.cfg.Metrics.Decided(string(d.Direction), metrics.Allowed)
 		h.log.Warnf("The %s from %s to %s begins: %s", d.Direction, n.version, ruling.Target, d.Reason)
-	case ruling.Guard == ledger.GuardSameVersion:
-		h.cfg.Metrics.Decided(string(d.Direction), string(ruling.Guard))
-	default:
-		h.cfg.Metrics.Decided(string(d.Direction), string(ruling.Guard))
+	case ruling.Guard != ledger.GuardSameVersion:
 		h.log.Warnf("The %s to %q is stopped by the guard %s: %s", d.Direction, ruling.Target, ruling.Guard, ruling.Sentence)
 	}
 	outcome, done, err = h.follow(ctx, n, res)
@@ -156,7 +156,7 @@ func (h *Host) sendUpdate(ctx context.Context, intent ledger.Result) (ledger.Res
 	switch {
 	case recordErr != nil:
 		return res, errors.Join(err, recordErr)
-	case err == nil, reply.Result == ledger.ReplyOK, ctx.Err() == nil && saysOfVersion(err):
+	case reply.Result == ledger.ReplyOK, ctx.Err() == nil && saysOfVersion(err):
 		return res, nil
 	default:
 		return res, err

@@ -318,10 +318,7 @@ func (r *Releases) SeenInMain(identity, version string) {
 	case <-(*session).Done():
 		return
 	}
-	go func() {
-		defer func() { <-r.hints }()
-		_ = r.hint(*session, identity, ledger.SeenInMain{Version: version})
-	}()
+	go r.place(*session, identity, ledger.SeenInMain{Version: version})
 }
 
 // try applies a hint in the background if there is a place.
@@ -335,10 +332,13 @@ func (r *Releases) try(identity string, ev ledger.Event) {
 	default:
 		return
 	}
-	go func() {
-		defer func() { <-r.hints }()
-		_ = r.hint(*session, identity, ev)
-	}()
+	go r.place(*session, identity, ev)
+}
+
+// place applies a hint that has a place, and gives that back.
+func (r *Releases) place(ctx context.Context, identity string, ev ledger.Event) {
+	defer func() { <-r.hints }()
+	_ = r.hint(ctx, identity, ev)
 }
 
 // hint applies what nobody waits for, and says so when that fails.
